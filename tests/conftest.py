@@ -1,4 +1,4 @@
-"""Shared by all tests: datasets of a few rows, and `main.py` run as a user runs it, in a process of its own."""
+"""Fixtures and hooks of all tests: small datasets, and `main.py` in a process of its own."""
 
 import asyncio
 import atexit
@@ -20,17 +20,18 @@ from hypothesis import HealthCheck, settings
 from tests.support import once
 from tests.support.processes import patience, warm
 
-os.environ.setdefault("MLPERF_LLAMA_VLLM_REPORT", "0")  # a run's page takes a second to draw; its tests ask for it
+# A run takes a second to draw its page. The tests of the page enable it.
+os.environ.setdefault("MLPERF_LLAMA_VLLM_REPORT", "0")
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# How long an example takes says something about the machine only.
+# The duration of an example depends on the host.
 _CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
 settings.register_profile("any-machine", deadline=None, suppress_health_check=_CHECKS)
 settings.load_profile("any-machine")
 
 
-# Files that take longest, and for how many seconds of an idle core, roughly; of the others each test takes OF_A_TEST.
+# Files that take longest, with their seconds on an idle core. Each test of another file counts OF_A_TEST.
 OF_A_TEST = 0.1
 OF_A_FILE = {
     "vllm/test_first_run.py": 60, "scenarios/launch/test_endpoint_run.py": 40, "scenarios/tune/test_tune.py": 35,
@@ -44,9 +45,9 @@ OF_A_FILE = {
 }  # fmt: skip
 
 
-@pytest.hookimpl(trylast=True)  # after what is deselected is gone
+@pytest.hookimpl(trylast=True)  # after deselection
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, so that side by side no process is left alone with one."""
+    """Run long files first, so that no process remains alone with one."""
     cost = Counter(item.path for item in items)
     seconds = {
         path: OF_A_FILE.get(path.relative_to(ROOT / "tests").as_posix(), OF_A_TEST * cost[path]) for path in cost
@@ -56,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test that is a coroutine runs on an event loop of its own."""
+    """Run a test that is a coroutine on an event loop of its own."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
@@ -77,14 +78,14 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def shared_files() -> Iterator[None]:
-    """The tests of a file fail if they changed a file that other tests read."""
+    """Fail the tests of a file that changed a file which other tests read."""
     yield
     _expect_no_changes(once.find_changes())
 
 
 @pytest.fixture(autouse=True)
 def shared_directories(shared_files: None) -> Iterator[None]:
-    """A test fails if it wrote a file into a directory that other tests read."""
+    """Fail a test that wrote a file into a directory which other tests read."""
     yield
     _expect_no_changes(once.find_changes(by_directory=True))
 
@@ -98,7 +99,7 @@ def _expect_no_changes(changes: list[str]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def environment() -> Iterator[None]:
-    """What a file's tests, or a library that they import, make of the environment ends with them."""
+    """Restore the environment after the tests of a file, because tests and imported libraries change it."""
     before = dict(os.environ)
     yield
     os.environ.clear()
@@ -107,7 +108,7 @@ def environment() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Finished:
-    """How a process ended and what it said."""
+    """The exit code and the output of a process."""
 
     code: int
     stdout: str
@@ -115,7 +116,7 @@ class Finished:
 
 
 def run_here(*arguments: object) -> Finished:
-    """`main.py ARGUMENTS…` within this process, for commands that start no run, or none but in virtual time."""
+    """Run `main.py ARGUMENTS…` in this process, for commands without runs or with runs in virtual time."""
     import main
 
     stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="backslashreplace") for _ in range(2))
@@ -129,10 +130,10 @@ def run_here(*arguments: object) -> Finished:
 
 
 class StartedMain:
-    """A `main.py` under way.
+    """A started `main.py`.
 
     Args:
-        anew: in a Python that is started for it, as a user's is; else in a process that has its modules already.
+        anew: Start a Python, as a user does. Otherwise the process has already imported its modules.
     """
 
     def __init__(
@@ -155,14 +156,17 @@ class StartedMain:
         )
 
     def wait(self) -> Finished:
-        """Wait for the end; a process that makes no progress fails the test."""
+        """Wait for the end. Fail the test if the process makes no progress."""
         stdout, stderr = patience.finish(self.process)
         return Finished(self.process.wait(), stdout, stderr)
 
 
 @pytest.fixture
 def start_main(tmp_path: Path) -> Iterator[Callable[..., StartedMain]]:
-    """Starts `main.py ARGUMENTS…` in an empty working directory; what has not ended after the test is ended."""
+    """Return a function that starts `main.py ARGUMENTS…` in an empty working directory.
+
+    The processes end with the test.
+    """
     started: list[StartedMain] = []
     folder = tmp_path / "working-directory"
     folder.mkdir()
@@ -184,7 +188,7 @@ RunMain = Callable[..., Finished]
 
 @pytest.fixture
 def run_main(start_main: StartMain) -> RunMain:
-    """Runs `main.py ARGUMENTS…` to its end."""
+    """Return a function that runs `main.py ARGUMENTS…` to its end."""
 
     def run(*arguments: object, environment: dict[str, str] | None = None) -> Finished:
         return start_main(*arguments, environment=environment).wait()
@@ -194,7 +198,7 @@ def run_main(start_main: StartMain) -> RunMain:
 
 @pytest.fixture
 def make_dataset(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a dataset in the MLCommons format: a prompt of the given IDs per row."""
+    """Return a function that writes a dataset in the MLCommons format with one prompt per row."""
 
     def make(*prompts: list[int], name: str = "data.json") -> Path:
         rows = [

@@ -1,4 +1,4 @@
-"""The Python API: its examples, its errors, and the wheel that brings it."""
+"""The Python API: its examples, its errors, and its wheel."""
 
 import doctest
 import os
@@ -74,7 +74,7 @@ def test_a_run_is_started_and_a_refused_one_raises(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this clone, from a copy, because a build writes into the directory of the sources."""
+    """Build the wheel of a copy of this clone, because a build writes into the directory of the sources."""
     folder = tmp_path_factory.mktemp("wheel")
     tracked = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True)
     for name in filter(None, tracked.stdout.decode().split("\0")):

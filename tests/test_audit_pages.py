@@ -1,4 +1,4 @@
-"""The pages on the audit framework: the worked example runs as written, and the tests that the design names exist."""
+"""The pages on the audit framework: the documented audit runs as written, and the named tests exist."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The package, and what a new test needs."""
+    """Copy the package, and the files that a new test needs."""
     for name in (*PACKAGES, "tests/support"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FILES:
@@ -31,7 +31,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_the_documented_audit_runs_as_written(copy: Path) -> None:
-    """Two new files, and no edit of another."""
+    """The audit needs two new files, and no edit of another."""
     page = WORKED_EXAMPLE.read_text()
     blocks = re.findall(r"^Write `([\w/.]+)`:\n\n```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert len(blocks) == 2

@@ -1,4 +1,4 @@
-"""Bad input to every command: an exit code of the contract, a message with the value and the fix, nothing written."""
+"""Bad input to each command: an exit code of the contract, the value, the fix, and no written file."""
 
 import os
 import socket
@@ -24,14 +24,14 @@ def sparse(path: Path) -> None:
 
 def listening(path: Path) -> None:
     working_dir = Path.cwd()
-    os.chdir(path.parent)  # a socket's name must be short
+    os.chdir(path.parent)  # the name of a socket must be short
     try:
         socket.socket(socket.AF_UNIX).bind(path.name)
     finally:
         os.chdir(working_dir)
 
 
-# Objects in place of a requested file; each is refused wherever a file is read.
+# Objects in place of a requested file. Each command refuses them.
 FILES: dict[str, Callable[[Path], object]] = {
     "absent": lambda path: None,
     "adirectory": Path.mkdir,
@@ -79,7 +79,7 @@ FOLDERS = {
     "submit": ["submit", "--organization", "O", "--system-name", "S", "--output", "tree"],
     "doctor --dataset-path": ["doctor", "--dataset-path"],
 }
-# Nothing runs in an empty directory; a row that declares nothing, from before there were declarations, is not judged.
+# An empty directory has no runs. A row of an early version, without declaration, is not judged.
 FINE = {("status", "adirectory"), ("gate", "unknown")}
 
 LISTS = ("x", "max_num_seqs=", "dtype=[1]", "dummy_slots=[]", "dummy_slots=[x]")

@@ -1,4 +1,4 @@
-"""The files for people who contribute: workflows, hooks, forms for issues, and the citation."""
+"""The files for contributors: workflows, hooks, issue forms, and the citation."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""The documentation: the commands that it shows can be typed, and its links lead somewhere."""
+"""The documentation: its commands are valid, and its links exist."""
 
 import importlib
 import re
@@ -17,7 +17,7 @@ from tools.product_lines import PACKAGES
 
 LINES = [line for path in DOCUMENTS for line in command_lines(path)]
 
-# Programs of others, and the shell's own.
+# Programs of others, and those of the shell
 OTHERS = (
     "bash",
     "cd",
@@ -89,7 +89,7 @@ def test_links_and_named_files_exist(path: Path) -> None:
 
 
 def test_pages_named_by_messages_exist() -> None:
-    """Messages, help and comments of the product."""
+    """The names are in messages, help texts and comments of the product."""
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):
             # A page of another project is named after it, such as [git-lfs, docs/spec.md].
@@ -98,7 +98,7 @@ def test_pages_named_by_messages_exist() -> None:
 
 
 def test_each_own_rule_has_a_count_of_false_alarms() -> None:
-    """The counts themselves need checkouts of the rounds. A rule without counts is no error."""
+    """The counts need checkouts of the rounds. A rule without counts is permitted."""
     _, _, rest = PAGE.read_text().partition(BEGIN)
     section = rest.partition(END)[0]
     counted = set(re.findall(r"`([\w/-]+)`", section))

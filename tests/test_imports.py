@@ -8,9 +8,9 @@ def test_dynamic_imports_are_in_the_listed_modules_only() -> None:
     files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
     assert {str(path.relative_to(ROOT)) for path in files if "import_module(" in path.read_text()} == {
         "compliance/audits/discovery.py",  # audits; those that a command names are counted
-        "compliance/mlperf_endpoints/__init__.py",  # judges of run folders
+        "compliance/mlperf_endpoints/__init__.py",  # judges of run directories
         "compliance/judge/rule.py",  # the catalog of all rules
-        "runs/machine/accelerators.py",  # vendors' libraries
+        "runs/machine/accelerators.py",  # libraries of vendors
         "scenarios/command_line/dispatch.py",  # commands
         "scenarios/commands/check.py",  # the comparison with --runs
         *("sut/vllm/core_process.py", "sut/vllm/vllm_kind.py"),  # vLLM

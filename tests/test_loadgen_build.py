@@ -1,4 +1,4 @@
-"""LoadGen built from its source distribution: when, with what, what is recorded of it, and that it is LoadGen."""
+"""LoadGen, built from its source distribution: conditions, tools, records, and its equality with the wheel."""
 
 import json
 import os
@@ -38,7 +38,7 @@ LOADGEN = "mlcommons-loadgen"
 
 
 def locked_on(name: str, machine: str, python: str) -> dict[str, list[tuple[str, str]]]:
-    """Package → versions that a lock installs on a Linux machine, each with its hashes."""
+    """Return package → versions that a lock installs on a Linux host, each with its hashes."""
     place = {
         **default_environment(), "platform_machine": machine, "sys_platform": "linux", "platform_system": "Linux",
         "python_version": python, "python_full_version": f"{python}.0",
@@ -122,7 +122,7 @@ def headers(tmp_path: Path) -> str:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> str:
-    """PATH with compilers: `c++` compiles, `broken` does not."""
+    """Return a PATH with compilers: `c++` compiles, `broken` does not."""
     program(tmp_path / "tools" / "c++", "exec /bin/cat > /dev/null")
     program(tmp_path / "tools" / "broken", "echo 'cc1plus: error: unrecognized option' >&2; exit 1")
     return str(tmp_path / "tools")
@@ -153,7 +153,7 @@ def test_another_compiler_replaces_the_missing_one_of_python(
     assert find_compiler({"PATH": tools}, headers) == "c++"
 
 
-# What is recorded -----------------------------------------------------------------------------------------------------
+# Records of a build ---------------------------------------------------------------------------------------------------
 
 WHEEL = "Tag: cp311-cp311-manylinux_2_27_x86_64\nTag: cp311-cp311-manylinux_2_28_x86_64\n"
 LOCAL = "Tag: cp311-cp311-linux_aarch64\n"
@@ -161,7 +161,7 @@ LOCAL = "Tag: cp311-cp311-linux_aarch64\n"
 
 @pytest.fixture
 def install_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Install a module in place of LoadGen, in an environment of its own; return the module's path."""
+    """Return a function that installs a module in place of LoadGen, in a separate environment. It returns the path."""
 
     def install(tag: str) -> Path:
         module = tmp_path / "mlperf_loadgen.py"
@@ -179,7 +179,7 @@ def install_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
 
 def build_of(module: Path, folder: Path) -> dict[str, str]:
-    """Describe a build with a compiler and a pybind11 of some lines."""
+    """Return the record of a build with a compiler and a pybind11 of some lines."""
     compiler = program(folder / "tools" / "arm-c++", "echo arm-c++ 13.3.0; echo Copyright")
     (folder / "tools" / "pybind11-2.11.1.dist-info").mkdir()
     (folder / "tools" / "pybind11-2.11.1.dist-info" / "METADATA").write_text("Name: pybind11\nVersion: 2.11.1\n")
@@ -242,7 +242,7 @@ SERVER = {"target_qps": 4_000, "min_duration": 0, "min_query_count": QUERIES, "m
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with LoadGen, built as `make setup LOADGEN=source` does."""
+    """Return a folder with LoadGen, built as by `make setup LOADGEN=source`."""
     folder = tmp_path_factory.mktemp("built")
     lines = (ROOT / "requirements" / "cpu.lock").read_text()
     (folder / "loadgen.txt").write_text("".join(re.findall(rf"(?m)^{LOADGEN}==(?:.*\\\n)+.*\n", lines)))

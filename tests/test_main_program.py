@@ -1,4 +1,4 @@
-"""The front door: any Python, exit codes, no traceback for a mistake of the user, Ctrl-C before a command has begun."""
+"""main.py: any Python, exit codes, no traceback for a mistake of the user, and Ctrl-C before a command has begun."""
 
 import ast
 import os
@@ -20,7 +20,7 @@ BARE_PYTHON = [str(sys._base_executable), "-S"]  # type: ignore[attr-defined] # 
 
 
 def run_without_packages(folder: Path, *arguments: str) -> Finished:
-    """Run a copy of main.py with a Python that has the standard library only."""
+    """Run a copy of main.py with a Python that has only the standard library."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [*BARE_PYTHON, str(folder / "main.py"), *arguments],

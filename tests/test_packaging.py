@@ -1,4 +1,4 @@
-"""What is declared to be installed is what `make setup` installs. The image. Completion."""
+"""Declared dependencies, compared with those that `make setup` installs; the image; shell completion."""
 
 import ast
 import importlib.metadata
@@ -28,7 +28,7 @@ EXTRAS = {name: of for name, of in PROJECT["optional-dependencies"].items() if n
 
 
 def locked_versions(name: str) -> dict[str, list[str]]:
-    """Each package of a lock, with its versions: several where they differ by platform."""
+    """Return each package of a lock with its versions: multiple ones if they differ by platform."""
     text = (ROOT / "requirements" / f"{name}.lock").read_text()
     versions: dict[str, list[str]] = {}
     for package, version in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", text):
@@ -60,7 +60,7 @@ def test_each_locked_package_has_hashes(name: str) -> None:
 
 
 def test_requirements_of_locked_packages_are_locked() -> None:
-    """As far as this environment has them: of packages whose requirements differ by platform, a lock knows one list."""
+    """Only packages of this environment are checked. A lock has one list for packages that differ by platform."""
     versions = locked_versions("cpu")
     left_out = {"torch", *tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["exclude-dependencies"]}
     for name in [*versions, "torch"]:
@@ -78,7 +78,7 @@ def test_files_in_the_duration_table_exist() -> None:
 
 
 def test_repeated_versions_are_equal() -> None:
-    """Where a text names the version of a package that pyproject.toml names too, they agree."""
+    """A text that names the version of a package in pyproject.toml has the same version."""
     assert PROJECT["version"] == HARNESS_VERSION
     (ray,) = EXTRAS["ray"]
     for path in ("sut/replicas/cluster_process.py", "docs/parallel.md"):
@@ -105,7 +105,7 @@ def test_each_dependency_has_one_documented_line() -> None:
 
 @pytest.mark.parametrize("part", ["product", "development"])
 def test_each_imported_package_is_declared(part: str) -> None:
-    """A package that comes with another one is missing as soon as that one drops it."""
+    """A package that comes with another one is missing when that one drops it."""
     local_modules = {
         "mlperf_llama_vllm",
         "sut",
@@ -138,7 +138,7 @@ def test_each_imported_package_is_declared(part: str) -> None:
 
 
 def imports(path: Path) -> set[str]:
-    """The top-level packages that a module imports, at its top or in functions."""
+    """Return the top-level packages that a module imports, at its top or in functions."""
     modules = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
@@ -152,7 +152,7 @@ def imports(path: Path) -> set[str]:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Containerfile's, in order."""
+    """Return the instructions of the Containerfile, in order."""
     text = re.sub(r"(?m)^#.*\n", "", (ROOT / "Containerfile").read_text()).replace("\\\n", " ")
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in text.splitlines()) if word]
 
@@ -165,7 +165,10 @@ def test_the_image_has_the_locked_vllm_version() -> None:
 
 @pytest.mark.long
 def test_the_image_steps_install_the_harness(tmp_path: Path) -> None:
-    """Run where there is a vLLM already: a Python that sees this environment's packages stands for the base image's."""
+    """The test needs an installed vLLM.
+
+    A Python with the packages of this environment replaces that of the base image.
+    """
     checkout = tmp_path / "harness"
     tracked = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True).stdout
     for name in filter(None, tracked.decode().split("\0")):
@@ -277,7 +280,7 @@ def test_shell_completion_proposes_commands_and_options(typed: str, offered: str
 @pytest.mark.long
 @pytest.mark.parametrize("extra", ["cpu", "gpu"])
 def test_uv_resolves_all_dependencies(extra: str, tmp_path: Path) -> None:
-    """Resolved for this Python and not installed, which is gigabytes; without the index that may be out of reach."""
+    """The packages are resolved for this Python and not installed, because they have gigabytes."""
     project = tmp_path / "project"
     project.mkdir()
     version = f"=={sys.version_info[0]}.{sys.version_info[1]}.*"

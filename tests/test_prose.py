@@ -1,4 +1,4 @@
-"""The prose of the documentation: the field's words, American spelling, short sentences, pages that are linked."""
+"""The prose of the documentation: terms, American spelling, short sentences, and linked pages."""
 
 import re
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ HISTORY = {"CHANGELOG.md"}  # entries keep the words of their time
 
 
 def name_of(path: Path) -> str:
-    """The page's path below the repository's root."""
+    """Return the path of the page below the root of the repository."""
     return path.relative_to(ROOT).as_posix()
 
 
 PAGES = [path for path in (*DOCUMENTS, WORKED_EXAMPLE) if name_of(path) not in HISTORY]
 
-# The page that each kind of reader starts with: serving engineer, submitter, reviewer, contributor.
+# The first page of each kind of reader: serving engineer, submitter, reviewer, contributor
 FIRST_PAGES = ("docs/start-server.md", "docs/tutorial.md", "docs/start-review.md", "CONTRIBUTING.md")
 MAX_WORDS_OF_A_FIRST_PAGE = 800
 WITHOUT_COMMAND = {"docs/glossary.md", "tools/README.md"}  # lists of terms and of programs
 MAX_WORDS_ON_AVERAGE = 30
-MAX_WORDS = 30  # of one sentence; code is not counted
+MAX_WORDS = 30  # maximum of one sentence; code is not counted
 
-# What a page does not say: a pattern, and the term to write.
+# Replaced words: a pattern, and the term to write.
 REPLACED = {
     r"legs?": "run, or result for the two runs of a scenario",
     r"box(es)?": "SUT, system or server",
@@ -55,12 +55,12 @@ REPLACED = {
     r"(licence|catalogue|centre|colour|artefact|programme|\w+iour|\w+isation)s?|whilst": "American spelling",
     r"(cancell|labell|modell)(ed|ing)|\w+yse[sd]?|\w+(gn|ar|al|im|ken|nt|om|il)is(e[sd]?|ing)": "American spelling",
 }
-# The same words in another sense, by page: parts of a name, or a term of somebody else's.
+# Permitted words by page, in another sense: parts of a name, or a term of another project.
 EXCEPTIONS: dict[str, set[str]] = {"anchor": {"run again"}, "docs/json.md": {"judged"}}
 
 
 def prose(path: Path) -> Iterator[str]:
-    """The paragraphs, list items and table cells of a page, without code, links' targets and headings' marks."""
+    """Return the paragraphs, list items and table cells of a page, without code, targets and marks."""
     text = re.sub(r"(?ms)^ *```.*?^ *```$|<!--.*?-->", "\n", path.read_text())
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"`[^`]*`", "CODE", text)
@@ -74,20 +74,20 @@ def prose(path: Path) -> Iterator[str]:
 
 
 def sentences(path: Path) -> list[list[str]]:
-    """The sentences of a page, each as its words."""
+    """Return the sentences of a page, each as its words."""
     sentence_words = [part.split() for text in prose(path) for part in re.split(r"(?<=[.!?:])[*)\"]*\s+", text)]
     sentence_words = [[word for word in words if not word.startswith("CODE")] for words in sentence_words]
     return [words for words in sentence_words if len(words) > 2]  # shorter ones are names in tables
 
 
 def links(path: Path) -> set[Path]:
-    """The Markdown pages that a page links to."""
+    """Return the Markdown pages that a page links to."""
     targets = re.findall(r"\]\((?!https?:)([^)#]+\.md)", path.read_text())
     return {(path.parent / target).resolve() for target in targets}
 
 
 def replaced_words(text: str, name: str) -> list[str]:
-    """The words of a text that another term replaces, except those that its name allows."""
+    """Return the words of a text that another term replaces, except those that its name permits."""
     return [
         f"{name}: {match.group()!r}: write {term}"
         for pattern, term in REPLACED.items()
@@ -144,7 +144,7 @@ def test_each_page_is_within_two_clicks() -> None:
 
 
 def test_each_exception_is_needed() -> None:
-    """An exception that no page needs any more goes."""
+    """An exception that no page needs must be removed."""
     for name, words in EXCEPTIONS.items():
         if name in COMMANDS:
             continue

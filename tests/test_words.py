@@ -1,4 +1,4 @@
-"""The field's words: a word that the style guide replaces stands only in keys, rule IDs and options."""
+"""The terms of the project: a word that the style guide replaces occurs only in keys, rule IDs and options."""
 
 import re
 import subprocess
@@ -9,25 +9,25 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-REPLACED = {"leg", "legs", "lever", "levers", "knob", "knobs"}  # run, changed option, option
-RESPONSES = {"answer", "answers"}  # in Python names; in a text it may be a verb
+REPLACED = {"leg", "legs", "lever", "levers", "knob", "knobs"}  # replaced by: run, changed option, option
+RESPONSES = {"answer", "answers"}  # in names of Python; in a text it may be a verb
 NAMES_GONE = {"look", "walk", "room", "floor", "way", "ways", "told", "latecomer", "latecomers", "gravest"}
 PHRASES = re.compile(
     r"\bdata sets?\b|\b\w*(?:organis[ae]|quantis|tokenis|normalis|summaris|recognis|customis|optimis)\w*"
     r"|\b\w*(?:behaviour|favour|neighbour|honour)\w*",
     re.IGNORECASE,
 )
-# Keys of JSON records, and kinds of directories there; always in quotes.
+# Keys of JSON records, and names of directories; always in quotes.
 KEYS = {
     "leg", "legs", "lever", "levers", "lever_class", "lever_evidence", "lever_decomposition", "legs_found",
     "legs_shortened", "answer", "answers",
 }  # fmt: skip
-# Rule IDs and their parts, options and their fields.
+# Rule IDs and their parts, options and their fields
 INTERFACES = {
     "submit/leg-missing", "several_levers", "G-1/several_levers", "second_knob", "G-1/second_knob", "unknown_lever",
     "G-8/unknown_lever", "search-leg-s", "search_leg_s", "SEARCH_LEG_S", "organisation", "min_tokens_honoured",
 }  # fmt: skip
-# Attributes and arguments whose name is a key.
+# Attributes and arguments whose name is a key
 FIELDS = {
     "compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_evidence", "lever_decomposition"},
     "tests/compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_decomposition"},
@@ -46,7 +46,7 @@ FIELDS = {
         "answers_read_at_once",
     },
 }  # fmt: skip
-# Other people's texts, frozen texts, and this list.
+# Texts of others, frozen texts, and this list
 LEFT_OUT = (
     "qsl/embedded/data/*", "compliance/techniques/registry/*", "requirements/*", "tests/frozen/*.txt",
     "tests/signoff/cases.jsonl", "CHANGELOG.md", "tests/test_words.py",
@@ -58,7 +58,7 @@ PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """The repository's files of text, by path."""
+    """Return the text files of the repository, by path."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for path in listed.split():
         file = ROOT / path
@@ -77,7 +77,7 @@ def is_field(path: str, name: str) -> bool:
 
 
 def names_a_case(path: str, text: str, match: re.Match[str]) -> bool:
-    """Frozen cases have names that stay: keys in tests, such as `"a leg too many": …`."""
+    """Return True for a name of a frozen case, such as the key `"a leg too many": …` in a test."""
     line = text[text.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0]
     return path.startswith("tests/") and bool(re.match(r'\s*f?"[^"]*":', line))
 
@@ -111,7 +111,7 @@ def test_replaced_phrases_do_not_occur() -> None:
 
 
 def names(path: Path) -> Iterator[tuple[int, str]]:
-    """The names in a Python file, with their lines; not those of other libraries' functions."""
+    """Yield the names in a Python file with their lines, except those of functions of other libraries."""
     with path.open("rb") as file:
         tokens = [(token.type, token.string, token.start[0]) for token in tokenize.tokenize(file.readline)]
     for (_, module, _), (kind, name, line) in zip(tokens, tokens[2:], strict=False):

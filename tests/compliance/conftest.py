@@ -1,4 +1,4 @@
-"""Shared: recorded runs, a small campaign, and the building of a tree from it."""
+"""Fixtures of the tests of compliance: recorded runs, a small campaign, and a tree that is built from it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,13 +29,13 @@ def runs() -> DummyRuns:
 
 @pytest.fixture(scope="session")
 def frozen(tmp_path_factory: pytest.TempPathFactory) -> FrozenRuns:
-    """The runs of the sign-off's back-test."""
+    """Return the runs of the sign-off's back-test."""
     return FrozenRuns(tmp_path_factory)
 
 
 @pytest.fixture
 def scorings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """The predictions of every scoring that is really done."""
+    """Return a list that receives the predictions of each scoring."""
     done: list[tuple[str, ...]] = []
 
     def count_scoring(metric: Metric, responses: list[DecodedResponse], *more: Any) -> Any:
@@ -48,7 +48,7 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 @pytest.fixture
 def dummy_scores_as_target(runs: DummyRuns, monkeypatch: pytest.MonkeyPatch) -> Scores:
-    """Lets the dummy's own scores be the reference, so that an accuracy run of it can pass."""
+    """Use the scores of the dummy engine as reference, so that its accuracy run can pass."""
     scores = read_scores(ROUGE, (runs("Server", "accuracy") / "accuracy.txt").read_text())
     monkeypatch.setattr(
         "compliance.results.run_evidence.target_of", lambda run: (targets_at(scores), "the dummy itself")
@@ -58,13 +58,13 @@ def dummy_scores_as_target(runs: DummyRuns, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
-    """Performance, accuracy and TEST06 of two scenarios with the dummy engine; the limits are such that it passes."""
+    """Return performance, accuracy and TEST06 runs of two scenarios of the dummy engine, with limits that they meet."""
     return campaign_copy("campaign", tmp_path / "campaign", monkeypatch)
 
 
 @pytest.fixture
 def build(campaign: CampaignDir, tmp_path: Path) -> Submit:
-    """Builds a rehearsal of the campaign to `tmp_path/tree`, unless told otherwise."""
+    """Return a function that builds a rehearsal of the campaign, by default to `tmp_path/tree`."""
     code = tmp_path / "code"
     code.mkdir()
     (code / "main.py").write_text("print('the code that ran')\n")

@@ -1,4 +1,4 @@
-"""Findings, and their rules: verdicts rest on rules, never on words."""
+"""Findings and their rules: verdicts depend on rules, never on texts."""
 
 import ast
 from dataclasses import replace
@@ -30,7 +30,7 @@ def test_each_rule_id_belongs_to_one_rule() -> None:
 
 
 def test_each_rule_named_in_code_is_in_the_catalog() -> None:
-    """Also where no test breaks it: a finding of an unknown rule is no verdict."""
+    """Rules that no test violates count, too, because a finding of an unknown rule prevents a verdict."""
     makers = {"compared", "stated", "Question"}
     written = set()
     for path in Path(compliance.__file__).parent.rglob("*.py"):
@@ -56,7 +56,7 @@ METHODS = {"startswith", "endswith", "find", "index", "partition", "rpartition",
 
 
 def test_no_decision_depends_on_the_text_of_a_finding() -> None:
-    """No finding's or error's text is compared or taken apart."""
+    """No text of a finding or an error is compared or parsed."""
     decided = set()
     for path in Path(compliance.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -78,7 +78,7 @@ X = "x"
 
 @pytest.fixture
 def texts_replaced_by_x(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every text that a finding, a rule or an error could have is "x"."""
+    """Replace each text of findings, rules and errors by "x"."""
     for rule in all_rules().values():
         monkeypatch.setitem(RULES, rule.id, replace(rule, source=X, summary=X, fix=X))
     post_init, error = Finding.__post_init__, HarnessError.__init__

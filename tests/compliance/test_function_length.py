@@ -1,4 +1,4 @@
-"""Functions of compliance/ fit on a screen."""
+"""The length of functions in compliance/."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import compliance
 
 MAX_LINES = 60
-LONGER: set[str] = set()  # to be split; no name may be added
+LONGER: set[str] = set()  # to be split; do not add a name
 
 
 def test_functions_fit_on_a_screen() -> None:

@@ -1,4 +1,4 @@
-"""Verifier and strict TEST06 over published result logs of other systems; skipped where they are not at hand."""
+"""Verifier and strict TEST06 checks on published logs of other systems. Skipped if the logs are missing."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_published_results_are_read_and_judged(path: Path) -> None:
     json.dumps(verdict.record())
     assert [part.mode for part in verdict.parts] == ["performance", "accuracy"]
     assert verdict.contradictions == []
-    # The one thing to be said against them: more output tokens than the benchmark generates.
+    # The only finding: more output tokens than the benchmark generates.
     one_too_many = "RedHat" in path.parts and path.name == "Server"
     assert verdict.outcome == ("FAIL" if one_too_many else "PASS"), verdict.reasons
     assert [reason.partition(", ")[0] for reason in verdict.reasons] == (

@@ -1,4 +1,4 @@
-"""The recorded runs still fit: what they were made of, the record's version, LoadGen and the articles."""
+"""The recorded runs are current: their settings, record version, LoadGen and articles."""
 
 import importlib.metadata
 import json

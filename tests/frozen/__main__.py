@@ -1,4 +1,4 @@
-"""Write what the commands find today, or show what changed since a commit.
+"""Write the findings of the commands, or show the changes since a commit.
 
 make freeze                                     all commands
 .venv/bin/python -m tests.frozen [COMMAND…]     some of them
@@ -16,7 +16,7 @@ from tests.frozen.facts import as_text, by_rule, difference, from_text
 
 
 def main(names: list[str]) -> int:
-    """Write the file of each command, and print what changed."""
+    """Write the file of each command, and print the changes."""
     for command in names or COMMANDS:
         begun, cases, file = time.process_time(), cases_of(command), file_of(command)
         facts = facts_of_cases(cases)
@@ -36,7 +36,7 @@ def main(names: list[str]) -> int:
 
 
 def show_since(commit: str) -> int:
-    """Print what the frozen files say otherwise than those of a commit."""
+    """Print how the frozen files differ from those of a commit."""
     for command in COMMANDS:
         file = file_of(command)
         shown = ["git", "-C", str(file.parent), "show", f"{commit}:./{file.name}"]

@@ -1,4 +1,4 @@
-"""The cases of each command: an input, and what the command is asked of it."""
+"""The cases of each command: an input and the arguments of the command."""
 
 import os
 import tempfile
@@ -27,17 +27,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Case:
-    """A command and its input. In its words {input}, {made}, the folder that the input was made in, and {out}, a
-    folder that does not exist yet, are put in."""
+    """A command and its input.
+
+    Its words may contain {input}, {made} (the folder in which the input was created) and {out} (a folder that does not
+    exist yet).
+    """
 
     name: str
     input: Input
     words: tuple[str, ...]
-    base: str = ""  # case that it is written against
-    before: tuple[str, ...] = ()  # a command that comes first
+    base: str = ""  # case to which this one is compared
+    before: tuple[str, ...] = ()  # command that runs first
 
     def facts(self, folder: Path) -> Facts:
-        """What the command finds, in an empty folder."""
+        """Return the findings of the command, in an empty folder."""
         outcome, places = self._run(folder, ask)
         return facts_of(outcome, places)
 
@@ -69,7 +72,7 @@ class PageCase:
     base: str = ""
 
     def facts(self, folder: Path) -> Facts:
-        """What the page says."""
+        """Return the facts of the page."""
         page, path = folder / "page.md", self.input.make(folder)
         outcome = ask("verify", path, "--output", folder / "out", "--document", page)
         facts = facts_of_page(page.read_text(), rule_ids(), {path: ""}) if page.exists() else Facts()
@@ -96,7 +99,7 @@ class AuditCase:
         return f"{self.audit} {self.scenario} of {self.kind or 'an honest system'}"
 
     def facts(self, folder: Path) -> Facts:
-        """What the audit finds, with its runs in an empty folder."""
+        """Return the result of the audit, with its runs in an empty folder."""
         with pytest.MonkeyPatch.context() as monkeypatch:
             monkeypatch.setenv(STORE, str(folder / "store"))
             result = audited(self.audit, self.kind, self.scenario, folder)
@@ -109,7 +112,7 @@ AnyCase = Case | PageCase | AuditCase
 
 
 def _cases_of_inputs(case_inputs: Iterator[Input], *words: str, **options: tuple[str, ...]) -> Iterator[Case]:
-    """A case of each input, written against the first where it has no base; with options one more of each of them."""
+    """Yield a case for each input, compared with the first one if it has no base, and one more for each option."""
     first = ""
     for case_input in case_inputs:
         yield Case(case_input.name, case_input, words, case_input.base or first)
@@ -158,7 +161,7 @@ def _check() -> Iterator[Case]:
 
 
 def _signoff() -> Iterator[Case]:
-    out = ("--out", "{made}/verdict.json")  # recorded runs are read only
+    out = ("--out", "{made}/verdict.json")  # recorded runs are only read
     yield from _cases_of_inputs(inputs.results(), "signoff", "--scope", "harness", "--ref", "{input}", *out)
     bundle = ("signoff", "--scope", "bundle", "--ref", "{input}")
     for case_input in inputs.results():
@@ -223,7 +226,7 @@ def _audit() -> Iterator[AnyCase]:
 
 @dataclass(frozen=True)
 class Command:
-    """The cases of a command, and how many of them `make test` judges: one of so many."""
+    """The cases of a command, and the share that `make test` judges: one of so many."""
 
     cases: Callable[[], Iterator[AnyCase]]
     one_of: int
@@ -243,7 +246,7 @@ COMMANDS = {
 
 
 def cases_of(command: str) -> dict[str, AnyCase]:
-    """The cases of a command by name, in the order of its file."""
+    """Return the cases of a command by name, in the order of its file."""
     by_name: dict[str, AnyCase] = {}
     for case in COMMANDS[command].cases():
         assert case.name not in by_name, case.name
@@ -253,12 +256,12 @@ def cases_of(command: str) -> dict[str, AnyCase]:
 
 
 def selected_cases(command: str) -> dict[str, AnyCase]:
-    """The cases that `make test` judges."""
+    """Return the cases that `make test` judges."""
     return dict(list(cases_of(command).items())[:: COMMANDS[command].one_of])
 
 
 def facts_of_cases(cases: dict[str, AnyCase]) -> dict[str, Facts]:
-    """The facts of each case today."""
+    """Return the current facts of each case."""
     facts = {}
     for name, case in cases.items():
         with tempfile.TemporaryDirectory(prefix="frozen-") as folder:
@@ -268,7 +271,7 @@ def facts_of_cases(cases: dict[str, AnyCase]) -> dict[str, Facts]:
 
 
 def let_remove(folder: Path) -> None:
-    """Read-only folders cannot be removed by others than root."""
+    """Make read-only folders removable for other users than root."""
     for path, folders, _ in os.walk(folder):
         for name in folders:
             if not Path(path, name).is_symlink():
@@ -276,5 +279,5 @@ def let_remove(folder: Path) -> None:
 
 
 def file_of(command: str) -> Path:
-    """The file that holds what a command found."""
+    """Return the file with the findings of a command."""
     return FROZEN / f"{command}.txt"

@@ -1,20 +1,20 @@
-"""What a command found, as facts: one line each, without texts for people.
+"""The findings of a command as facts: one line each, without texts for people.
 
 The facts of a case are a multiset of lines:
 
-    code 1                          the exit code; `code 2 refused` where there is an error and no response
-    results.0.verdict FAIL          a word, number or truth value of the record that judges
+    code 1                          the exit code; `code 2 refused` after an error without response
+    results.0.verdict FAIL          a word, number or truth value of the record that states a verdict
     error perf-ttft performance/run_1/mlperf_log_detail.txt:81 {p99_ms}
                                     a finding: severity, rule, first file and line, keys of its numbers
     applied: perf-ttft              a rule that was applied
     not judged in closed/…, without input, user.conf: user-conf-absent
-                                    a rule that was not applied to a result, and why
-    left out: dataset: …           what else was not judged, and why
+                                    a rule that was not applied to a result, and the reason
+    left out: dataset: …           other omitted parts, and the reason
     0.valid 1                       a value of a row of `store` or `results`
     keys results[]: verdict         a key of an object of the JSON record
 
 A file begins with the rules of all cases, `* applied: …`. A case with most of them has `* applied: all`, and
-`without applied: …` for the others. Facts that differ in their last word alone are one line with all of these words
+`without applied: …` for the others. Facts that differ only in their last word are one line with all of these words
 (GROUPED).
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 Facts = Counter[str]
 Json = Any
 
-# Fields whose value is a judgement. Every truth value is one, too.
+# Fields whose value is a verdict. Each truth value is one, too.
 JUDGEMENTS = frozenset(
     ("verdict", "exit_code", "action", "policy", "status", "outcome", "overall", "lever_class", "correctness_status",
      "auditor_status", "scores_from", "mode", "scenario", "loadgen_key", "eligible")
@@ -40,27 +40,27 @@ _COUNT = re.compile(r"  x(\d+)$")
 _WORD = re.compile(r"[\w.:+-]{1,40}")
 _FINDING = {"rule", "severity"}
 ROWS = {"store": "rows", "results": "results"}  # command → key of its rows
-# Columns of rows that differ from machine to machine.
+# Columns of rows that differ between hosts
 NO_FACTS = frozenset(("run_id", "timestamp", "ingested_at", "started", "run_directory", "directory", "manifest_sha256"))
-# Objects whose keys are data.
+# Objects whose keys are data
 _OF_DATA = frozenset(("rules", "not_judged", "numbers", "metrics", "lever_evidence"))
 
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """What a command said of an input."""
+    """The outcome of a command on an input."""
 
     command: str
     code: int
-    response: Json | None  # None: it refused
+    response: Json | None  # None if the command refused the input
     applied: frozenset[str] = frozenset()
 
 
 def facts_of(outcome: CommandOutcome, places: Mapping[Path, str]) -> Facts:
-    """The facts of what was said.
+    """Return the facts of the outcome of a command.
 
     Args:
-        places: folders, and what stands for them in a fact.
+        places: folders, and their replacements in a fact.
     """
     facts = Facts([f"code {outcome.code}{' refused' if outcome.response is None else ''}"])
     facts.update(f"applied: {rule}" for rule in outcome.applied)
@@ -83,13 +83,13 @@ def with_names(text: str, places: Mapping[Path, str]) -> str:
 
 
 def _findings_and_values(value: Json, place: str) -> Iterator[tuple[str, Json]]:
-    """Findings, lists of what was not judged, and single values, each with its place."""
+    """Yield findings, lists of rules that were not applied, and single values, each with its place."""
     name = place.rpartition(".")[2]
     if (isinstance(value, dict) and value.keys() >= _FINDING) or name == "not_judged":
         yield place, value
     elif isinstance(value, dict):
         for key, part in value.items():
-            # The findings of a result include those of its parts.
+            # The findings of a result include those of its parts
             if key not in ("numbers", "metrics") and not (key == "findings" and ".parts." in place):
                 yield from _findings_and_values(part, f"{place}.{key}".lstrip("."))
     elif isinstance(value, list):
@@ -120,13 +120,13 @@ def _facts_at(place: str, value: Json, short: Any) -> Iterator[str]:
 
 
 def _values(rows: list[dict[str, Json]]) -> Iterator[str]:
-    """The values of rows."""
+    """Yield the values of rows."""
     for number, row in enumerate(rows):
         yield from (f"{number}.{name} {_value(value)}" for name, value in row.items() if name not in NO_FACTS)
 
 
 def _value(value: Json) -> str:
-    """A value of a row; of a text for people only that there is one."""
+    """Return a value of a row. A text for people is only marked as present."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return str(value) if value is None or _WORD.fullmatch(str(value)) else "(text)"
@@ -137,10 +137,10 @@ def _is_list_of_rules(place: str) -> bool:
 
 
 def _not_judged(value: Json, short: Any) -> Iterator[str]:
-    """By rule where rules are named."""
+    """Yield the facts on rules that were not applied, by rule if rules are named."""
     if isinstance(value, dict):
         for what, whys in value.items():
-            # Behind a colon stand words of a library.
+            # Texts of libraries follow a colon
             yield from (f"left out: {short(what)}: {short(why).partition(': ')[0]}" for why in whys)
         return
     for row in value:
@@ -151,7 +151,7 @@ def _not_judged(value: Json, short: Any) -> Iterator[str]:
 
 
 def _keys(value: Json, path: str) -> Iterator[str]:
-    """The keys of every object, once for all entries of a list."""
+    """Yield the keys of each object, once for all entries of a list."""
     if isinstance(value, dict):
         for key, part in value.items():
             data = path.rpartition(".")[2] in _OF_DATA or not _NAME.fullmatch(key)
@@ -166,7 +166,7 @@ PASSED = "Consistency checks passed"
 
 
 def facts_of_page(text: str, rule_ids: Collection[str], places: Mapping[Path, str]) -> Facts:
-    """The facts of a verification document: a line of a rule as of a finding, and the rules that were not checked."""
+    """Return the facts of a verification document: the line of each rule, and the rules that were not applied."""
     facts, section = Facts(), ""
     for path, name in places.items():
         text = text.replace(f"{path}/", f"{name}/" if name else "")
@@ -187,7 +187,8 @@ def facts_of_page(text: str, rule_ids: Collection[str], places: Mapping[Path, st
                     for reason in whys
                     for rule in rules[reason]
                 }
-                or {f"left out: {_COUNT_OF_RULES.sub('the rules of', line[2:])}"}  # one rule more changes no case
+                # One more rule does not change each case
+                or {f"left out: {_COUNT_OF_RULES.sub('the rules of', line[2:])}"}
             )
     return facts
 
@@ -196,7 +197,7 @@ def facts_of_page(text: str, rule_ids: Collection[str], places: Mapping[Path, st
 
 
 def as_text(head: str, cases: Mapping[str, Facts], bases: Mapping[str, str]) -> str:
-    """The facts of all cases: whole, or their difference from the base or from a case that is written whole."""
+    """Return the facts of all cases: complete, or as difference from the base or a complete case."""
     shared = {kind: {fact for facts in cases.values() for fact in facts if fact.startswith(kind)} for kind in SHARED}
     lines, written = [f"# {head}"], list[str]()
     lines += [f"{ALL}{line}" for facts in shared.values() for line in _lines_of(Facts(facts))]
@@ -214,8 +215,8 @@ def as_text(head: str, cases: Mapping[str, Facts], bases: Mapping[str, str]) -> 
     return "\n".join(lines) + "\n"
 
 
-# Facts of nearly every case are written once for the file, and for a case those that it does not have. So a new rule
-# that is applied in each case changes one line.
+# Facts of nearly all cases are written once for the file. A case lists those that it does not have. So a new rule that
+# is applied in each case changes one line.
 SHARED, ALL, WITHOUT = ("applied: ", "rules: "), "* ", "without "
 
 
@@ -238,7 +239,7 @@ def _with_shared(written: Facts, shared: Mapping[str, set[str]]) -> Facts:
     return facts
 
 
-WORTH_IT = 0.5  # maximum size of a difference, as a share of the whole case
+WORTH_IT = 0.5  # maximum size of a difference, as a share of the complete case
 
 
 def _size(lines: Iterable[str]) -> int:
@@ -251,7 +252,7 @@ def _change_lines(before: Facts, after: Facts) -> list[str]:
 
 
 def from_text(text: str) -> dict[str, Facts]:
-    """The facts of all cases of a file."""
+    """Return the facts of all cases of a file."""
     cases: dict[str, Facts] = {}
     facts = Facts()
     shared: dict[str, set[str]] = {kind: set() for kind in SHARED}
@@ -283,7 +284,7 @@ GROUPED = (
 
 
 def _lines_of(facts: Facts) -> list[str]:
-    """The lines of a file."""
+    """Return the lines of a file."""
     groups: dict[str, list[str]] = {}
     lines = []
     for fact, count in facts.items():
@@ -296,7 +297,7 @@ def _lines_of(facts: Facts) -> list[str]:
 
 
 def _expanded(line: str) -> Iterator[tuple[str, int]]:
-    """The facts of a line, and how often each is there."""
+    """Return the facts of a line, with their number."""
     count = _COUNT.search(line)
     if count:
         yield line[: count.start()], int(count[1])
@@ -313,7 +314,7 @@ SHOWN_CASES, SHOWN_FACTS, WIDTH = 12, 12, 240
 
 
 def difference(frozen: Mapping[str, Facts], current: Mapping[str, Facts]) -> str:
-    """What differs between the frozen facts and those found, for people; empty where nothing does.
+    """Return the differences between the frozen and the current facts, for people; empty without differences.
 
     Only the cases that were run are compared.
     """
@@ -337,9 +338,9 @@ def difference(frozen: Mapping[str, Facts], current: Mapping[str, Facts]) -> str
 
 
 def by_rule(before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:
-    """For people: each exit code, verdict and violated rule that vanished or appeared, with the cases where it did.
+    """Yield each exit code, verdict and violated rule that vanished or appeared, with its cases, for people.
 
-    Cases of one side alone are left out, and so are files and lines.
+    Cases of one side alone are omitted, and so are files and lines.
     """
     places: dict[tuple[str, str], list[str]] = {}
     for name in (name for name in before if name in after):
@@ -353,13 +354,13 @@ def by_rule(before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator
 
 
 def _outcome(fact: str) -> str:
-    """What a fact says of the outcome, or nothing."""
+    """Return what a fact states on the outcome, or an empty text."""
     kind, rule, *_ = f"{fact} ".split(" ")
     return f"{kind} {rule}" if kind in ("error", "warning", "code") or kind.endswith("verdict") else ""
 
 
 def _changes(frozen: Facts | None, current: Facts) -> list[str]:
-    """What differs; first what is found as before, with another reason, line or numbers."""
+    """Yield the differences; the first ones have the same rule with another reason, line or numbers."""
     if frozen is None:
         return ["the case is new"]
     gone, new = frozen - current, current - frozen
@@ -379,7 +380,7 @@ def _changes(frozen: Facts | None, current: Facts) -> list[str]:
 
 
 def _split(fact: str) -> tuple[str, str]:
-    """What is found, and where exactly or why; without that part where it is all."""
+    """Split a fact into its rule and its place or reason."""
     if fact.startswith(NOT_JUDGED):
         head, _, rule = fact.rpartition(": ")
         place, _, why = head.partition(", ")
@@ -392,12 +393,12 @@ def _split(fact: str) -> tuple[str, str]:
 
 
 def _without_place(change: str) -> str:
-    """The change without the file that it is about."""
+    """Return the change without its file."""
     words = change.split()
     return " ".join(words[:3]) if words[1] in SEVERITIES else change
 
 
 def names_of(cases: Iterable[str], frozen: Mapping[str, Facts]) -> str:
-    """Cases that are frozen and no longer made; empty where there are none."""
+    """Return the frozen cases that no longer exist; empty without such cases."""
     lost = sorted(set(frozen) - set(cases))
     return f"frozen, and made no longer: {', '.join(lost)}" if lost else ""

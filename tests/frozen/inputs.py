@@ -1,6 +1,6 @@
-"""What the commands are asked about: every input that the tests have, made by the tests' own functions.
+"""The inputs of the commands: all inputs of the tests, created by the functions of the tests.
 
-An input is made in an empty folder, or it is a recorded one that is read only.
+An input is created in an empty folder, or it is a recorded one that is only read.
 """
 
 import json
@@ -54,11 +54,11 @@ Rules = Callable[[pytest.MonkeyPatch], object]
 
 
 def product_rules(_: pytest.MonkeyPatch) -> None:
-    """The rules of the product."""
+    """Use the rules of the product."""
 
 
 def rules_for_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the recorded runs of the dummy engine can keep: their length, their dataset and their scores."""
+    """Use rules that the recorded runs of the dummy engine meet: their duration, dataset and scores."""
     scores = targets_with_share(RunDir(recorded() / RESULTS["Offline"] / "accuracy"), 1.0)
     change_benchmarks(monkeypatch, SAMPLES, min_duration_ms=100, data_sha256=None, targets=scores)
 
@@ -68,9 +68,9 @@ class Input:
     """One input.
 
     Attributes:
-        make: Fills an empty folder, and returns the path that the command is given.
-        base: Input that it was made from by a change.
-        rules: Patches what the rules ask for.
+        make: Fills an empty folder, and returns the path for the command.
+        base: Input from which this one was changed.
+        rules: Patches the rules.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Input:
 
 
 def recorded_input(path: Callable[[], Path]) -> Callable[[Path], Path]:
-    """A recorded input as it lies."""
+    """Return a function that gives a recorded input unchanged."""
     return lambda _: path()
 
 
@@ -95,7 +95,7 @@ _OTHERS = (
 
 
 def results() -> Iterator[Input]:
-    """Recorded results and single runs."""
+    """Yield recorded results and single runs."""
     for scenario, place in RESULTS.items():
         yield Input(scenario, recorded_input(lambda place=place: recorded() / place))
     for scenario in RESULTS:
@@ -118,7 +118,7 @@ def _changed_run(
 
 
 def changed_runs() -> Iterator[Input]:
-    """Runs with damaged, exchanged or edited files."""
+    """Yield runs with damaged, exchanged or edited files."""
 
     def run(name: str, mode: str, bare: bool, change: Callable[[RunDir], object]) -> Input:
         base = f"Server {mode}{' bare' if bare else ''}"
@@ -159,7 +159,7 @@ def _changed_tree(folder: Path, change: Callable[[Tree], object]) -> Path:
 
 
 def short_trees() -> Iterator[Input]:
-    """The tree of short runs, and every way to change it."""
+    """Yield the tree of short runs, and each change of it."""
     make_tree = recorded_input(lambda: trees.short_tree()[0].root)
     yield Input("short tree", make_tree, rules=trees.shorten_rules)
     yield Input("short tree by the rules of whole runs", make_tree, base="short tree")
@@ -182,12 +182,12 @@ _FOLDERS = (
 
 
 def endpoints() -> Path:
-    """All recorded directories. Read them only."""
+    """Return all recorded directories. Only read them."""
     return make_and_keep("endpoints-folders", unpack, data=["tests/compliance/mlperf_endpoints/folders.tar.xz"])
 
 
 def folders() -> Iterator[Input]:
-    """Recorded run directories, and every change of their files."""
+    """Yield recorded run directories, and each change of their files."""
     for name in _FOLDERS:
         yield Input(name, recorded_input(lambda name=name: endpoints() / name))
     changes = [(name, change) for name in OF_FOLDERS for change in OF_FOLDERS[name]]
@@ -206,12 +206,12 @@ def folders() -> Iterator[Input]:
 
 
 def rules_for_any_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What short runs of any benchmark can keep."""
+    """Use rules that short runs of any benchmark meet."""
     monkeypatch.setitem(ROUNDS, CURRENT_ROUND.name, any_tree.ROUND)
 
 
 def any_trees() -> Iterator[Input]:
-    """The tree of runs of several benchmarks, and every change of its logs and audits."""
+    """Yield the tree of runs of multiple benchmarks, and each change of its logs and audits."""
     make_tree = recorded_input(lambda: any_tree.any_tree().root)
     yield Input("any tree", make_tree, rules=rules_for_any_benchmark)
     yield Input("any tree by the rules of whole runs", make_tree, base="any tree")
@@ -225,11 +225,11 @@ def any_trees() -> Iterator[Input]:
         yield Input(f"any tree: {name}", make, base="any tree", rules=rules_for_any_benchmark)
 
 
-# Results within trees, which have LoadGen's logs alone, and trees of nonsense -----------------------------------------
+# Results in trees, which have only the logs of LoadGen, and trees of damaged files ------------------------------------
 
 
 def results_in_trees() -> Iterator[Input]:
-    """The results of the short tree and of the tree of any benchmark, and changes of one of them."""
+    """Yield the results of the short tree and of the tree of any benchmark, and changes of one of them."""
     for title, tree, rules in (
         ("short tree", lambda: trees.short_tree()[0], trees.shorten_rules),
         ("any tree", any_tree.any_tree, rules_for_any_benchmark),
@@ -259,7 +259,7 @@ def _result(tree: Tree, name: str) -> Path:
 
 
 def trees_of_nonsense() -> Iterator[Input]:
-    """Trees in which each file has the same content."""
+    """Yield trees in which each file has the same content."""
     for division in ("closed", "open"):
         for number, content in enumerate(NONSENSE):
 
@@ -271,14 +271,14 @@ def trees_of_nonsense() -> Iterator[Input]:
             yield Input(f"{division} tree of content {number}", make)
 
 
-# Results that were tampered with, and honest ones that differ from the plainest ---------------------------------------
+# Tampered results, and honest variations of results -------------------------------------------------------------------
 
-# Changes that not every user of a machine can make, or whose result no command can be given.
+# Changes that need special permissions, or whose result cannot be given to a command.
 _NOT_EVERYWHERE = {"of-another-user", "name-of-no-text"}
 
 
 def signoff_runs() -> Path:
-    """The runs of the sign-off's back-test, with the dataset where this machine has it. Read them only."""
+    """Return the runs of the sign-off's back-test, with the dataset of this host if it exists. Only read them."""
     return make_and_keep("signoff-legs", _relocated, data=["tests/signoff/runs.tar.xz"]) / backtest.RUNS
 
 
@@ -323,7 +323,7 @@ def _of_loadgen_alone(pair: Pair) -> None:
 
 
 def _as_of_loadgen_41(pair: Pair) -> None:
-    """A log in the shape of LoadGen 4.1, which counts no errors and gives no reason."""
+    """Write a log in the form of LoadGen 4.1, which counts no errors and gives no reason."""
     for run in pair.runs:
         edit_detail(run, "loadgen_version", "4.1 @ 0000000000")
         edit_detail(run, "effective_sample_concatenate_permutation", None)
@@ -339,7 +339,7 @@ def _scores(old: str, new: str) -> Callable[[Pair], object]:
     return change
 
 
-# Directories and logs that are not what their place says, and files as other harnesses write them.
+# Unexpected directories and logs, and files as other harnesses write them.
 ODD: dict[str, Callable[[Pair], object]] = {
     "runs swapped": lambda pair: _exchange(pair.performance.root, pair.accuracy.root),
     "accuracy run in both": lambda pair: [
@@ -371,7 +371,7 @@ ODD: dict[str, Callable[[Pair], object]] = {
 
 
 def unusual_pairs() -> Iterator[Input]:
-    """A result of two runs, and the same with its files in other places or forms."""
+    """Yield a result of two runs, and the same result with its files in other places or forms."""
     base = "pair Server"
     yield Input(base, partial(_changed_pair, scenario="Server", change=lambda pair: None))
     for name, change in ODD.items():
@@ -380,7 +380,7 @@ def unusual_pairs() -> Iterator[Input]:
 
 
 def pairs() -> Iterator[Input]:
-    """Results of two runs: as they are, odd ones, tampered with, and under other circumstances."""
+    """Yield results of two runs: unchanged, unusual, tampered, and under other circumstances."""
     yield from unusual_pairs()
     scenarios = (*RESULTS, VLLM)  # runs of others are not recorded
     for scenario in scenarios:
@@ -398,9 +398,9 @@ def pairs() -> Iterator[Input]:
         )
 
 
-# Files that were mutated, or that something else lies in place of ----------------------------------------------------
+# Mutated files, and other objects in their place ----------------------------------------------------------------------
 
-# Files of a run, a tree and an Endpoints directory. Other files have paths of this machine, or output of the product.
+# Files of a run, a tree and an Endpoints directory. Other files have paths of this host, or output of the product.
 _OF_A_RUN = {
     "performance": ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "requests.jsonl"),
     "accuracy": ("mlperf_log_detail.txt", "mlperf_log_accuracy.json", "accuracy.txt"),
@@ -412,7 +412,7 @@ _OF_A_TREE = (
     "user.conf",
 )  # fmt: skip
 _OF_ENDPOINTS = (CONFIG, EVENTS, SAMPLES_OF_ENDPOINTS, SNAPSHOT, SUMMARY, REPORT)
-_HOWS = (*CONTENTS, *(kind for kind in KINDS if kind not in ("sparse", "large")))  # which take long to read
+_HOWS = (*CONTENTS, *(kind for kind in KINDS if kind not in ("sparse", "large")))  # objects that take long to read
 
 
 def _mutate(path: Path, how: str) -> None:
@@ -424,7 +424,7 @@ def _mutate(path: Path, how: str) -> None:
 
 
 def mutated_runs() -> Iterator[Input]:
-    """One file of a run, changed in each way."""
+    """Yield one file of a run, changed in each way."""
     for mode, names in _OF_A_RUN.items():
         for file, how in product(names, _HOWS):
             bare = file != "requests.jsonl"
@@ -439,7 +439,7 @@ def _in_folder(folder: Folder, name: str, how: str) -> None:
 
 
 def mutated_trees() -> Iterator[Input]:
-    """One file of the short tree, changed in each way."""
+    """Yield one file of the short tree, changed in each way."""
     for file, how in product(_OF_A_TREE, _HOWS):
 
         def change(tree: Tree, file: str = file, how: str = how) -> None:
@@ -450,7 +450,7 @@ def mutated_trees() -> Iterator[Input]:
 
 
 def mutated_folders() -> Iterator[Input]:
-    """One file of an Endpoints run directory, changed in each way."""
+    """Yield one file of an Endpoints run directory, changed in each way."""
     for file, how in product(_OF_ENDPOINTS, _HOWS):
 
         def make(folder: Path, file: str = file, how: str = how) -> Path:
@@ -465,7 +465,7 @@ def mutated_folders() -> Iterator[Input]:
 
 
 def signoff_cases() -> Iterator[tuple[backtest.Case, Input]]:
-    """The cases of the back-test."""
+    """Yield the cases of the back-test."""
     for case in backtest.read_cases():
 
         def make(folder: Path, case: backtest.Case = case) -> Path:
@@ -479,7 +479,7 @@ def signoff_cases() -> Iterator[tuple[backtest.Case, Input]]:
 
 
 def rows() -> Iterator[Input]:
-    """Files of rows."""
+    """Yield files of rows."""
     for number, (content, *_) in enumerate(ROWS):
 
         def make(folder: Path, content: object = content) -> Path:
@@ -493,7 +493,7 @@ def rows() -> Iterator[Input]:
 
 
 def _campaign(folder: Path, change: Callable[[ResultDir], object]) -> Path:
-    """A copy of the recorded campaign, and beside it what else `submit` is given."""
+    """Return a copy of the recorded campaign, and beside it the other inputs of `submit`."""
     campaign = CampaignDir(Path(shutil.copytree(recorded() / "campaign", folder / "campaign")))
     (folder / "code").mkdir()
     (folder / "code" / "main.py").write_text("print('the code that ran')\n")
@@ -505,14 +505,14 @@ def _campaign(folder: Path, change: Callable[[ResultDir], object]) -> Path:
 
 
 def campaigns() -> Iterator[Input]:
-    """The recorded campaign, and changes of one of its results."""
+    """Yield the recorded campaign, and changes of one of its results."""
     yield Input("campaign", partial(_campaign, change=lambda result: None), rules=rules_for_short_runs)
     for name, (change, _) in OF_CAMPAIGNS.items():
         make = partial(_campaign, change=change)
         yield Input(f"campaign: {name}", make, base="campaign", rules=rules_for_short_runs)
 
 
-# A tree that was built from runs, beside them.
+# A tree that was built from runs, beside them
 _IN_BUILT_TREES = (
     "other_digit_in_the_summary", "rouge_below_its_target", "audit_text_says_no", "empty_audit_log", "no_measurements",
     "user_conf_of_another_run", "empty_readme", "no_code", "no_audit", "accuracy_log_cut_elsewhere", "no_offline",
@@ -533,7 +533,7 @@ def _built(folder: Path, change: Callable[[Tree], object]) -> Path:
 
 
 def built_trees() -> Iterator[Input]:
-    """A rehearsal tree of the recorded campaign, and changes of its files."""
+    """Yield a rehearsal tree of the recorded campaign, and changes of its files."""
     make_tree = partial(_built, change=lambda tree: None)
     yield Input("tree of its runs", make_tree, rules=rules_for_short_runs)
     for mutation in MUTATIONS:

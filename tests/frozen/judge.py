@@ -1,6 +1,6 @@
-"""The one place through which the frozen facts are taken from the product: `main.py COMMAND … --json`, in this process.
+"""The access of the frozen facts to the product: `main.py COMMAND … --json`, in this process.
 
-Where the code that judges moves, `rules_applied` and `rule_ids` alone follow it.
+If the code that judges moves, only `rules_applied` and `rule_ids` change.
 """
 
 import json
@@ -34,7 +34,7 @@ def rules_applied() -> Iterator[set[str]]:
 
 
 def rules_in(content: Any) -> Iterator[str]:
-    """The rules of the findings in a record."""
+    """Return the rules of the findings in a record."""
     if isinstance(content, dict):
         if {"rule", "severity"} <= content.keys():
             yield content["rule"]
@@ -44,12 +44,12 @@ def rules_in(content: Any) -> Iterator[str]:
 
 
 def rule_ids() -> Collection[str]:
-    """The IDs of all rules."""
+    """Return the IDs of all rules."""
     return all_rules().keys()
 
 
 def ask(*words: object) -> CommandOutcome:
-    """Run a command; returns what it said in its record."""
+    """Run a command. Return its outcome."""
     with rules_applied() as applied:
         finished = run_here(*words, "--json")
     try:

@@ -1,4 +1,4 @@
-"""Each command finds in every recorded input what it found when the facts were frozen (`make freeze`)."""
+"""The findings of each command on each recorded input, compared with the frozen facts (`make freeze`)."""
 
 import difflib
 
@@ -10,7 +10,7 @@ from tests.frozen.facts import Facts, as_text, by_rule, difference, from_text, n
 
 
 def _is_empty(message: str) -> None:
-    """Fail with all of what is said; pytest would shorten it."""
+    """Fail with the complete text, which pytest would shorten."""
     if message:
         pytest.fail(message, pytrace=False)
 

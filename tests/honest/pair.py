@@ -1,4 +1,4 @@
-"""A result as two runs in a directory."""
+"""A result with two runs in one directory."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""No honest result is refused: variations of one, and runs under unusual settings, before verify and the sign-off."""
+"""Honest results: variations of one result and runs with unusual settings are accepted by verify and the sign-off."""
 
 import os
 import shutil
@@ -20,14 +20,14 @@ from tests.honest.variations import LATE, OFFLINE_TOO, STEPPED, VARIATIONS
 from tests.support.processes import warm
 from tests.support.runs.dummy_runs import USER_CONF, DummyRuns
 
-# Rules that only inform the reader, or state that the machine was too busy for a comparison.
+# Rules that only inform the reader, or state that the host was too busy for a comparison
 FLAGGED = {
     *("busy", "very-busy", "fast-legs-on-a-busy-machine", "late-159-ms", "late-338-ms", "stopped-900-ms"),
 }
 
 
 class Judge:
-    """Results of this machine, each made once, and what is said of copies of them; one scorer for all."""
+    """Results of this host, each created once, and the verdicts on copies of them. All share one scorer."""
 
     def __init__(self, scorer: Scorer) -> None:
         self._runs, self._sources = DummyRuns(), ScoreSources(scorer=scorer)
@@ -40,7 +40,7 @@ class Judge:
         return pair
 
     def verified(self, root: Path) -> tuple[str, frozenset[str]]:
-        """verify's outcome, and the rules that are violated."""
+        """Return the outcome of verify, and the violated rules."""
         (result,) = find_results([root])
         verdict = verify_result(result, sources=self._sources)
         broken = [check.rule for part in verdict.parts for check in (*part.violated, *part.contradictions)]
@@ -48,7 +48,7 @@ class Judge:
         return verdict.outcome + "".join(f": {reason}" for reason in verdict.findings), frozenset(broken)
 
     def plain(self, scenario: str, folder: Path) -> frozenset[str]:
-        """The rules that such a short run breaks as it is."""
+        """Return the rules that such a short run violates without changes."""
         if scenario not in self._plain:
             self._plain[scenario] = self.verified(self.copy(scenario, folder / "plain").root)
         return self._plain[scenario][1]
@@ -99,7 +99,7 @@ def test_unchanged_results_of_each_scenario_are_accepted(judge: Judge, tmp_path:
     expect_acceptance(judge, scenario, judge.copy(scenario, tmp_path / "result").root, tmp_path)
 
 
-# Name → start of the runs, and their user.conf.
+# Name → start of the runs, and their user.conf
 LEAST = """
 *.Offline.min_duration = 1
 *.Offline.min_query_count = 65
@@ -145,12 +145,12 @@ def test_unusual_run_settings_are_accepted(judge: Judge, tmp_path: Path, name: s
     assert decision in ("PASS", "FLAG"), reasons
 
 
-# Name → source and encoding of a locale, if this machine can build it.
+# Name → source and encoding of a locale, if this host can build it
 LOCALES = {"C": None, "tr_TR.UTF-8": ("tr_TR", "UTF-8"), "de_DE.ISO-8859-1": ("de_DE", "ISO-8859-1")}
 
 
 def _surroundings(name: str, folder: Path) -> Mapping[str, str]:
-    """Variables that set the locale, and a time zone that is not UTC."""
+    """Return variables that set the locale and a time zone other than UTC."""
     if (made_of := LOCALES[name]) is not None:
         source, letters = made_of
         if shutil.which("localedef") is None or not Path("/usr/share/i18n/locales", source).is_file():

@@ -1,4 +1,4 @@
-"""Machines and containers that tell little of themselves: their runs are started and signed off."""
+"""Hosts and containers that hide facts: their runs are started and signed off."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from tests.support.runs.run_commands import USER_CONF
 
 pytestmark = pytest.mark.long
 
-# Name → files that replace the kernel's files in a separate namespace; EMPTY is an empty file.
+# Name → files that replace files of the kernel in a separate namespace; EMPTY is an empty file.
 MACHINES = {
     "no-processor-times": "mount --bind EMPTY /proc/stat",
     "no-processor-name": "mount --bind EMPTY /proc/cpuinfo && mount --bind EMPTY /proc/loadavg",

@@ -1,7 +1,7 @@
-"""Ways in which an honest result differs from the plainest one. Each changes a copy as the circumstance would.
+"""Variations of an honest result. Each one changes a copy as the circumstance would.
 
-A variation gets the two runs of a result (performance, accuracy), and returns where the result lies afterwards, None
-where it stayed. Files that only the run's own process writes are sealed anew.
+A variation gets the two runs of a result (performance, accuracy). It returns the place of the result, or None if the
+place is unchanged. Runs are attested again after a change of files that only the run's process writes.
 """
 
 import os
@@ -32,7 +32,7 @@ POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 
 
 def each_run(change: Callable[[RunDir], object]) -> Variation:
-    """Both runs, changed alike and sealed anew."""
+    """Apply a change to both runs, and attest them again."""
 
     def variation(pair: Pair) -> None:
         for run in pair.runs:
@@ -42,11 +42,11 @@ def each_run(change: Callable[[RunDir], object]) -> Variation:
     return variation
 
 
-# Moments at which results were made -----------------------------------------------------------------------------------
+# Times of results -----------------------------------------------------------------------------------------------------
 
 
 def run_at(run: RunDir, start: datetime) -> None:
-    """The run as if it had started then."""
+    """Change a run as if it had started at this time."""
     before = manifest_of(run)
     by_ns = int(start.timestamp() * 1e9) - before["start_time_ns"]
     shift_requests(run, by_ns)
@@ -56,7 +56,7 @@ def run_at(run: RunDir, start: datetime) -> None:
 
 
 def _move(run: RunDir, key: str, by_s: float, form: str) -> None:
-    """Another time in LoadGen's log."""
+    """Move the times in the log of LoadGen."""
     records = (orjson.loads(line.partition(b" ")[2]) for line in run.detail.read_bytes().splitlines())
     stamp = next(one["value"] for one in records if one["key"] == key)
     text = (datetime.strptime(stamp, form) + timedelta(seconds=by_s)).strftime(form)
@@ -74,12 +74,12 @@ def run_from_time(*moment: int, apart: timedelta = timedelta(minutes=10)) -> Var
 
 
 def with_clock_step(by_ms: float) -> Variation:
-    """The machine's clock was set by some milliseconds in the middle of each run; LoadGen's and ours read it alike."""
+    """Set the clock by some milliseconds in the middle of each run. LoadGen and the harness read the same clock."""
 
     def step(run: RunDir) -> None:
         moments = sorted(one["complete_ns"] for one in read_records(run))
         at_ns, by_ns = moments[len(moments) // 2], int(by_ms * 1e6)
-        # By the same clock LoadGen's Server waits for the next query, so there only answers on their way differ.
+        # LoadGen's Server waits for the next query by the same clock, so only the times of open responses differ.
         waits = manifest_of(run)["plan"]["loadgen_scenario"] == "Server"
 
         def edit(row: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def with_clock_step(by_ms: float) -> Variation:
 
 
 def clock_changed(by_h: int) -> Variation:
-    """The local time changed to or from summer time during each run. LoadGen logs local times."""
+    """Change the local time to or from summer time during each run. LoadGen logs local times."""
     return each_run(lambda run: _move(run, "power_end", by_h * 3600, POWER_TIME))
 
 
@@ -115,7 +115,7 @@ CLOCKS: dict[str, Variation] = {
 }
 STEPPED: dict[str, Variation] = {f"clock-set-by-{by_ms}-ms": with_clock_step(by_ms) for by_ms in (-3, 4, -0.5)}
 
-# Places in which a result lies, and how its files came there ----------------------------------------------------------
+# Places of a result, and the transfer of its files --------------------------------------------------------------------
 
 
 def to(*parts: str) -> Variation:
@@ -128,7 +128,7 @@ def to(*parts: str) -> Variation:
 
 
 def with_additional_files(*places: str, content: str = "{}\n") -> Variation:
-    """Files that do not belong to the result; {} is each run."""
+    """Add files that do not belong to the result; {} is each run."""
 
     def variation(pair: Pair) -> None:
         for run in pair.runs:
@@ -151,7 +151,7 @@ def modes(of_folders: int, of_files: int, *, times: bool = False) -> Variation:
 
 
 def archived(form: str) -> Variation:
-    """Unpacked elsewhere: a zip file keeps no modes, and times to two seconds in a zone of its own."""
+    """Unpack the result elsewhere: a zip file keeps no modes, and times to two seconds in a zone of its own."""
 
     def variation(pair: Pair) -> Path:
         archive = shutil.make_archive(str(pair.root.with_name("archive")), form, pair.root)
@@ -181,7 +181,7 @@ def core_dump(pair: Pair) -> None:
 
 
 def names_that_differ_in_case_alone(pair: Pair) -> None:
-    """A second copy, which would be the same one on a disk that knows no case."""
+    """Add a second copy whose name differs only in case."""
     shutil.copytree(pair.root, pair.root.with_name(pair.root.name.upper()))
     (pair.performance.root / "Manifest.json").write_text("{}")
 
@@ -205,7 +205,7 @@ def discarded_runs_beside(pair: Pair) -> None:
 
 
 def resumed_campaign(pair: Pair) -> None:
-    """What was interrupted lies beside."""
+    """Add the discarded runs of an interrupted campaign."""
     lost = RunDir(Path(shutil.copytree(pair.performance.root, pair.root / "discarded" / "performance-1")))
     set_record(lost, {"status": "interrupted", "exit_code": 130})
     for path in (lost.summary, lost.detail):
@@ -253,7 +253,7 @@ PLACES: dict[str, Variation] = {
 
 
 def with_facts(*of_runs: dict[str, Any]) -> Variation:
-    """Values by their place in the manifest, of the performance and of the accuracy run, or one for both."""
+    """Set values by their place in the manifest, of the performance and of the accuracy run, or one for both."""
 
     def variation(pair: Pair) -> None:
         for run, values in zip(pair.runs, (of_runs * 2)[:2], strict=True):
@@ -266,7 +266,7 @@ _HOST, _BOOT, _CORES = "observed.host.hostname", "observed.host.boot_id", "obser
 
 
 def with_foreign_load(share: float) -> Variation:
-    """Others used so much of the cores."""
+    """Let other processes use a share of the cores."""
 
     def change(run: RunDir) -> None:
         window_s = _window_s(run)
@@ -284,7 +284,7 @@ def _window_s(run: RunDir) -> float:
 
 
 def fast_runs_on_a_busy_machine(pair: Pair) -> None:
-    """An engine that needs next to nothing waits for the cores, in the accuracy run eight times as long as before."""
+    """Let a fast engine wait for the cores, in the accuracy run eight times as long as before."""
     run, factor = pair.accuracy, 8
     before_s = _window_s(run)
     stretch_requests(run, factor)
@@ -297,7 +297,7 @@ def fast_runs_on_a_busy_machine(pair: Pair) -> None:
 
 
 def other_pids(*pids: int | None) -> Variation:
-    """Other process numbers; None is that of the performance run."""
+    """Set other process IDs; None is the ID of the performance run."""
 
     def variation(pair: Pair) -> None:
         first = manifest_of(pair.performance)["pid"]
@@ -311,7 +311,7 @@ def other_pids(*pids: int | None) -> Variation:
 
 
 def simultaneous_runs(first: tuple[str, str | None], second: tuple[str, str | None]) -> Variation:
-    """Both runs at the same time, each on its machine (name, boot ID)."""
+    """Start both runs at one time, each on its host (name, boot ID)."""
 
     def variation(pair: Pair) -> None:
         run_from_time(2026, 11, 22, 8, apart=timedelta(0))(pair)
@@ -342,7 +342,7 @@ def runs_signed_with_different_keys(pair: Pair) -> None:
 
 
 def set_recorded_options(run: RunDir) -> None:
-    """By a YAML file that names defaults, too, and as many replicas as there are devices: one."""
+    """Record the options of a YAML file that sets defaults, and one replica for the only device."""
     settings = {"enable_log_trace": False, "sampling_arg": {}, "mechanism": None, "replicas": "auto"}
     mode = {"accuracy": manifest_of(run)["plan"]["mode"] == "accuracy"}
     set_record(run, {"asked": {**manifest_of(run)["asked"], **settings, **mode}})
@@ -397,9 +397,10 @@ VARIATIONS: dict[str, Variation] = {**CLOCKS, **PLACES, **RECORDS}
 
 
 def with_late_queries(by_ns: Callable[[int, int], int]) -> Variation:
-    """LoadGen is late with queries of a Server run, and their responses are, so its results too.
+    """Delay queries of a Server run in LoadGen, and so their responses and results.
 
-    `by_ns`: of the number of a query, and of its time from the first.
+    Args:
+        by_ns: function of the number of a query, and of its time from the first.
     """
 
     def variation(pair: Pair) -> None:
@@ -420,6 +421,6 @@ def with_late_queries(by_ns: Callable[[int, int], int]) -> Variation:
 LATE: dict[str, Variation] = {
     "late-159-ms": with_late_queries(lambda seq, _: 159_000_000 * (seq % 16 == 0)),
     "late-338-ms": with_late_queries(lambda seq, _: 338_000_000 * (seq % 40 == 0)),
-    # A machine is stopped as the second query is due; then all that is overdue is issued.
+    # The host stops when the second query is due. Then all overdue queries are issued.
     "stopped-900-ms": with_late_queries(lambda seq, since_ns: max(0, 900_000_000 + 5_000 * seq - since_ns) * (seq > 0)),
 }

@@ -1,4 +1,4 @@
-"""Dataset files: every accepted shape, a clear refusal of everything else; and the sample library."""
+"""Dataset files: each accepted form, a clear refusal of all others; and the sample library."""
 
 import gzip
 import json
@@ -44,7 +44,7 @@ def write(path: Path, rows: object) -> Path:
 
 
 def refusal_of(path: Path, **options: int) -> InputError:
-    """How a run refuses a file; judges do in the same words, but for IDs that are out of range."""
+    """Return the error of a run on a file. Judges report the same, except for IDs that are out of range."""
     with pytest.raises(InputError) as caught:
         load_dataset(path, **options)
     if not options and "outside 0" not in caught.value.message and "column 'input'" not in caught.value.message:
@@ -93,7 +93,7 @@ def test_count_takes_the_first_rows_and_keeps_the_hash_of_the_file(file: Path) -
     assert load_dataset(file).longest_prompt == 4
     assert "3 rows" in refusal_of(file, count=4).message
     assert "-3" in refusal_of(file, count=-3).message
-    write(file, rows_with_cell(2, "tok_input", "x" * 1_000_000))  # beyond the count nothing is looked at
+    write(file, rows_with_cell(2, "tok_input", "x" * 1_000_000))  # rows beyond the count are not checked
     assert len(load_dataset(file, count=2)) == 2
     assert len(refusal_of(file).message) < 300 + len(str(file))
 

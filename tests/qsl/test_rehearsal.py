@@ -1,4 +1,4 @@
-"""The synthetic dataset: deterministic, marked, of the official lengths, and with scores near the official ones."""
+"""The synthetic dataset: reproducible, marked, with lengths and scores near the official ones."""
 
 import json
 import statistics
@@ -18,7 +18,7 @@ from tests.support.official import DATACENTER, EDGE
 
 
 class OneIdAWord(ByteTokenizer):
-    """As many IDs as words: articles come out as long as with a model's tokenizer."""
+    """A tokenizer with one ID per word, so that articles have the length of those of a model's tokenizer."""
 
     def encode(self, text: str) -> list[int]:
         return [len(word) for word in text.split()]
@@ -48,7 +48,7 @@ def test_prompt_lengths_are_close_to_the_official_ones(rows: Articles) -> None:
 
 @pytest.mark.parametrize("target", [DATACENTER.targets, EDGE.targets], ids=["datacenter", "edge"])
 def test_the_first_characters_of_an_article_score_as_a_model(rows: Articles, target: Mapping[str, Target]) -> None:
-    """The reference model's responses have 611 characters in the mean; above 1.1 scores are no longer credible."""
+    """The reference model's responses have 611 characters on average. Scores above 1.1 are not credible."""
     scores = score_pairs(list(zip((one[:600] for one in rows.articles), rows.highlights, strict=True)))
     for name in ROUGE_NAMES:
         share = 100 * statistics.fmean(getattr(one.rouge, name) for one in scores) / target[name].reference

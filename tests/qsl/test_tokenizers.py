@@ -28,7 +28,7 @@ def test_the_prompt_equals_the_official_template() -> None:
         "Summarize the following news article in 128 tokens. Please output the summary only, without any other text."
         "\n\nArticle:\nTEXT\n\nSummary:"
     )
-    for article in ("{input}", "{0} {x!r}", "a } b {{", ""):  # braces mean nothing
+    for article in ("{input}", "{0} {x!r}", "a } b {{", ""):  # braces have no meaning
         assert article_prompt(article) == TEMPLATE.replace("{input}", article)
 
 
@@ -59,7 +59,7 @@ def test_batches_lists_and_arrays_are_encoded_equally(tmp_path: Path) -> None:
     lists = [tokenizer.encode(text) for text in texts]
     assert tokenizer.encode_batch(texts) == lists
     assert tokenizer.encode_batch([]) == []
-    assert {ids[0] for ids in lists} == {0}  # the special token that this tokenizer adds by default
+    assert {ids[0] for ids in lists} == {0}  # special token that this tokenizer adds by default
     assert tokenizer.vocab_size > max(map(max, lists))
     assert tokenizer.batch_decode(lists) == texts
     assert tokenizer.batch_decode([np.array(ids, dtype=np.int32) for ids in lists]) == texts
@@ -76,7 +76,7 @@ TEXTS = ["The quick fox .", "", "naïve — “quotes” 12", "<eos>x<pad>", "it
     "more",
     [
         {},
-        {"pad_token": "<pad>"},  # which tokenizer.json lacks
+        {"pad_token": "<pad>"},  # missing in tokenizer.json
         {"add_eos_token": True},
         {"split_special_tokens": True},
         {"additional_special_tokens": ["<eos>", "<bos>"]},
@@ -107,7 +107,7 @@ def test_the_tokenizer_of_a_generated_model_equals_that_of_autotokenizer(tmp_pat
 
 
 def assert_alike(tokenizer: Tokenizer, reference: Any, more: Sequence[str] = ()) -> None:
-    reference.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True  # as transformers 4 does
+    reference.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True  # as in transformers 4
     texts = [*TEXTS, *more]
     ids = tokenizer.encode_batch(texts)
     assert ids == [reference.encode(text) for text in texts]
@@ -138,7 +138,7 @@ def test_a_missing_or_damaged_tokenizer_is_refused(tmp_path: Path) -> None:
         "{",
         '{"normalizer": {"type": "Sequence", "normalizers": [' * 1000,
         json.dumps({**parsed, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}),  # Rust panics
-        json.dumps({**parsed, "post_processor": {**unknown, "special_tokens": {}}}),  # Rust panics with the first text
+        json.dumps({**parsed, "post_processor": {**unknown, "special_tokens": {}}}),  # Rust panics at the first text
     ):
         path.write_text(content, encoding="utf-8")
         with pytest.raises(InputError, match="no tokenizer could be loaded"):
@@ -155,7 +155,7 @@ def test_tokenizer_files_above_the_size_limit_are_refused(tmp_path: Path, name: 
 
 
 def test_a_large_tokenizer_file_is_read(tmp_path: Path) -> None:
-    """That of Gemma has 33 MB."""
+    """The file of Gemma has 33 MB."""
     folder = make_tokenizer(tmp_path)
     path = folder / "tokenizer.json"
     path.write_bytes(path.read_bytes() + b" " * 20 * MIB)
@@ -175,7 +175,7 @@ def test_the_fingerprint_changes_with_the_tokenizer_files(tmp_path: Path) -> Non
 
 
 def model(folder: Path, **files: Any) -> ModelFacts:
-    """A model folder with these files, by name without `.json`; a text is written as it is."""
+    """Return a model folder with these files, by name without `.json`; a text is written unchanged."""
     for name, content in files.items():
         text = content if isinstance(content, str) else json.dumps(content)
         (folder / f"{name}.json").write_text(text)
@@ -191,7 +191,7 @@ def test_special_ids_are_read_from_the_model_files(tmp_path: Path) -> None:
     facts = model(
         tmp_path, generation_config={"eos_token_id": [11, 12], "bos_token_id": 10}, tokenizer={"added_tokens": added}
     )
-    # 13 is an added token as any other word: a model may answer with it.
+    # Token 13 is added as an ordinary word, so a model may respond with it.
     assert special_ids(facts) == SpecialIds(stop=(11, 12), begin=(10,), other=(14,))
 
 

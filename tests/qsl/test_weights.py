@@ -1,4 +1,4 @@
-"""What the headers of a model's weights say."""
+"""Facts in the headers of a model's weights."""
 
 import hashlib
 import json
@@ -21,7 +21,10 @@ LAYER = {"q": (8, 8), "k": (4, 8), "v": (4, 8), "o": (8, 8), "gate": (16, 8), "u
 
 
 def parameters_of(shape: Mapping[str, int]) -> int:
-    """Numbers in a Llama's weights: no biases, input and output embeddings apart. [transformers, LlamaForCausalLM]"""
+    """Return the number of weights of a Llama: no biases, separate input and output embeddings.
+
+    [transformers, LlamaForCausalLM]
+    """
     width, inner, vocabulary, layers = (
         shape[key] for key in ("hidden_size", "intermediate_size", "vocab_size", "num_hidden_layers")
     )
@@ -49,7 +52,7 @@ def quark(weight: str, inputs: str | None = None) -> dict[str, Any]:
 
 
 def model(folder: Path, kind: str, quantization: dict[str, Any] | None = None, packed: int = 1) -> Path:
-    """A Llama of one layer, its projections held as `kind`, `packed` numbers in each."""
+    """Write a Llama of one layer, with projections of type `kind` and `packed` numbers in each value."""
     import torch
     from safetensors.torch import save_file
 
@@ -126,7 +129,8 @@ def test_only_published_weights_count_as_unchanged() -> None:
     assert "their files differ from those of Llama-3.1-8B" in reason
     assert model_reasons(OFFICIAL, part.shape, part, {})
     quantized = part.model_copy(update={"quantized": True, "precision": "fp8_w8a8"})
-    assert model_reasons(OFFICIAL, part.shape, quantized, {}) == []  # nobody publishes what a submitter quantizes
+    # Weights that a submitter quantized have no published hash
+    assert model_reasons(OFFICIAL, part.shape, quantized, {}) == []
 
 
 def test_only_the_distributed_dataset_is_official() -> None:
@@ -188,7 +192,7 @@ ODD: list[Any] = [
 
 @pytest.mark.parametrize("quantization", ODD)
 def test_unknown_quantization_settings_are_never_plain(quantization: Any, tmp_path: Path) -> None:
-    """It says nothing that can be told, or is refused; a model with such a word in it is never a plain one."""
+    """Such a configuration states nothing or is refused. A model with an unknown word in it is never plain."""
     (tmp_path / "model.safetensors").write_bytes(header())
     for config, beside in ((quantization, {}), (None, {"quantization": quantization})):
         (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
@@ -201,7 +205,7 @@ def test_unknown_quantization_settings_are_never_plain(quantization: Any, tmp_pa
 
 
 def test_files_are_hashed_by_content(tmp_path: Path) -> None:
-    """As the hub's cache has it: a link to a blob that is named by its hash, here by another."""
+    """The hub's cache has links to blobs that are named by their hash. Here the name is wrong."""
     blob = tmp_path / ("a" * 64)
     blob.write_bytes(b"other weights")
     (tmp_path / "model.safetensors").symlink_to(blob)

@@ -1,6 +1,6 @@
-"""What output_caching says about a system that saves a part of the time of a repeated prompt; real runs of LoadGen.
+"""Verdicts of output_caching on a system that saves part of the time of a repeated prompt, in real runs of LoadGen.
 
-`python -m tests.redteam.caching_table --repetitions 3` from the repository's root makes the audits (hours on an
+`python -m tests.redteam.caching_table --repetitions 3` in the root of the repository makes the audits (hours on an
 idle machine) and prints their table. Options select a part of the table. The dummy engine
 computes one request at a time; a request takes about 50 ms, more than half of it for the prompt.
 """

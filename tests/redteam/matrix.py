@@ -1,6 +1,6 @@
-"""Every cheat against every check, through the real LoadGen; makes the tables of docs/red-team.md.
+"""Each cheat with each check, in the real LoadGen; writes the tables of docs/red-team.md.
 
-`python -m tests.redteam.matrix` from the repository's root runs everything (some minutes) and rewrites the tables.
+`python -m tests.redteam.matrix` in the root of the repository runs everything (some minutes) and rewrites the tables.
 """
 
 import json
@@ -17,20 +17,20 @@ from tests.untrusted.judges import call
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "red-team.md"
 SAMPLES = 32
-# Systems are examined side by side: their runs sleep, and what they compute in Python is little.
+# Systems are examined in parallel. Their runs sleep, and compute little in Python.
 WORKERS = 6
-# About 33 ms a sample, nearly all of it for the prompt (1,450 byte tokens): then a change in the output's length alone,
-# which several cheats make, is not mistaken for a cache, and neither are the milliseconds that a busy machine adds.
+# About 33 ms per sample, nearly all of it for the prompt (1,450 byte tokens). So a change of the output length, which
+# several cheats make, does not look like a cache. The milliseconds of a busy host do not, either.
 MODEL = ("--dummy-ttft-ms", "2", "--dummy-prefill-us", "20", "--dummy-tpot-ms", "0.02", "--dummy-slots", "4")
-# TEST06 looks at no times.
+# TEST06 compares no times.
 FAST_MODEL = (*MODEL, "--dummy-prefill-us", "2")
-# A first token that comes at once stands out from 150 ms a sample, also where it comes late on a busy machine.
+# An early first token differs clearly from 150 ms per sample, also if a busy host delays it.
 SLOW_MODEL = (*MODEL, "--dummy-prefill-us", "100")
-# A run of half of the samples, one after the other, takes the time that output_caching needs to compare runs.
+# A run of half of the samples in sequence takes the time that output_caching needs to compare runs.
 CACHING_MODEL = (*MODEL, "--dummy-prefill-us", "120", "--dummy-slots", "1")
-# Queries whose first token is held back stay in the engine, which must have room for them.
+# The engine keeps queries with delayed first tokens, and needs slots for them.
 WIDE_MODEL = (*MODEL, "--dummy-slots", "0")
-# Twice through the samples, so that there are repetitions; Server at a rate that is easily kept.
+# Each sample is issued twice, so that there are repetitions. The rate of Server is far below the capacity.
 USER_CONF = f"""
 *.Offline.min_duration = 1
 *.Offline.min_query_count = {SAMPLES}
@@ -44,13 +44,13 @@ USER_CONF = f"""
 """
 CHECKS = ("run", "verify", "output_caching", "TEST06", "output_consistency", "output_length")
 SCENARIOS = ("SingleStream", "Server", "Offline")
-# All cheats in one scenario; in the others those that a scenario may hide. '' is the honest system.
+# All cheats in one scenario; in the others, the cheats that a scenario may hide. '' is the honest system.
 _BY_TIME = (
     "cache-index", "cache-prompt", "cache-not-in-a-row", "cache-late", "cache-on-disk", "cache-part", "share-prefixes",
 )  # fmt: skip
 _BY_FIRST_TOKEN = ("first-other", "first-early", "first-forced", "first-late")
 KINDS: dict[str, tuple[str, ...]] = {
-    # First tokens have no limit there that holding them back could use.
+    # First tokens have no limit there, so delaying them gains nothing.
     "SingleStream": ("", *(kind for kind in CHEAT_KINDS if kind != "first-late")),
     "Server": ("", *_BY_TIME, "cache-first", *_BY_FIRST_TOKEN, "answer-early", "other-model-in-bursts"),
     "Offline": ("", *_BY_TIME, "merge-equal", "answer-early", "drop"),
@@ -62,7 +62,10 @@ Row = dict[str, str]
 
 
 def execute_runs(kind: str, scenario: str, folder: Path) -> Row:
-    """Start the runs of a system that cheats in one way, or of an honest one (''): check with runs → what it says."""
+    """Run each check that starts runs, on a system with one cheat or an honest one ('').
+
+    Return the outcomes by check.
+    """
     by_first_token = scenario == "SingleStream" and kind in ("first-early", "first-forced")
     model = WIDE_MODEL if kind == "first-late" else SLOW_MODEL if by_first_token else MODEL
     system = _system(scenario, folder, model)
@@ -73,13 +76,13 @@ def execute_runs(kind: str, scenario: str, folder: Path) -> Row:
     ]
     row = {"run": STOPPED if ExitCode.FAILED in runs else PASSES}
     for test in ("output_caching", "TEST06"):
-        # On a system that has not seen the dataset before: later, nothing tells what it kept on disk from honest work.
+        # The system has not seen the dataset before. Later, its files on disk would look like honest work.
         row[test] = run_audit(test, scenario, folder / f"new-{test}", kind)
     return row
 
 
 def judge(folder: Path) -> Row:
-    """What the checks say that look at the two runs alone."""
+    """Return the outcomes of the checks that only need the two runs."""
     accuracy, performance = folder / "accuracy", folder / "performance"
     row = {"verify": _verify_outcome(folder, accuracy, performance)}
     for test in ("output_consistency", "output_length"):
@@ -88,7 +91,7 @@ def judge(folder: Path) -> Row:
 
 
 def run_audit(test: str, scenario: str, folder: Path, kind: str = "") -> str:
-    """Run one audit with its own runs: what it says."""
+    """Run one audit with its own runs. Return its outcome."""
     system = _system(scenario, folder, {"TEST06": FAST_MODEL, "output_caching": CACHING_MODEL}.get(test, MODEL))
     code = _main(folder, kind, "audit", "--test", test, *system, "--output-log-dir", folder / test)
     ran = (folder / test / "audit" / test).is_dir()
@@ -96,13 +99,13 @@ def run_audit(test: str, scenario: str, folder: Path, kind: str = "") -> str:
 
 
 def judge_runs(test: str, accuracy: Path, performance: Path, folder: Path) -> str:
-    """Let one audit judge two runs that are there: what it says. Not for threads."""
+    """Let one audit judge two existing runs. Return its outcome. Do not call it in threads."""
     existing = ("--ref", accuracy, "--run", performance, "--output-log-dir", folder / test)
     return _outcome_of_code(_run_and_log(folder, call("audit", "--test", test, *existing)))
 
 
 def _system(scenario: str, folder: Path, model: tuple[str, ...]) -> list[object]:
-    """The options of a system's runs."""
+    """Return the options of a system's runs."""
     folder.mkdir(parents=True, exist_ok=True)
     user_conf = folder / "user.conf"
     user_conf.write_text(USER_CONF)
@@ -118,12 +121,12 @@ def _verify_outcome(folder: Path, accuracy: Path, performance: Path) -> str:
     return CAUGHT if failed - NOT_FOR_THE_DUMMY else PASSES
 
 
-# Without a model there are no scores to reach, and runs this short are not VALID everywhere.
+# Without a model there are no target scores, and such short runs are not VALID on each host.
 NOT_FOR_THE_DUMMY = {"accuracy-no-target", "perf-validity"}
 
 
 def failed_checks(record: dict[str, Any]) -> set[str]:
-    """Rules of any result that an ineligible for submission result fails, and `contradictions` if there are any."""
+    """Return the violated rules of results that are not eligible, with `contradictions` if there are any."""
     names = set()
     for result in record["results"]:
         findings = result["findings"]
@@ -144,13 +147,13 @@ def _outcome_of_code(code: int) -> str:
 
 
 def _main(folder: Path, kind: str, *arguments: object) -> int:
-    # Each cheat has its own files on disk.
+    # Each cheat has its own files on disk
     code, stdout, stderr = warm.run(arguments, folder, {STORE: str(folder / "store"), CHEAT: kind})
     return _run_and_log(folder, (code, stdout + stderr))
 
 
 def _run_and_log(folder: Path, ended: tuple[int, str]) -> int:
-    """The exit code; what was said is kept."""
+    """Run a command and keep its output. Return the exit code."""
     code, output = ended
     with (folder / "said.txt").open("a") as log:
         log.write(f"{output}exit code {code}\n\n")
@@ -159,7 +162,7 @@ def _run_and_log(folder: Path, ended: tuple[int, str]) -> int:
 
 
 def examine_all(scenario: str, folder: Path) -> dict[str, Row]:
-    """All systems of the scenario, some at a time: kind of cheat → what the checks say."""
+    """Examine all systems of the scenario, some in parallel. Return the outcomes by cheat and check."""
     folders = {kind: folder / (kind or "honest") for kind in KINDS[scenario]}
     with ThreadPoolExecutor(WORKERS) as pool:
         ran = list(pool.map(lambda kind: execute_runs(kind, scenario, folders[kind]), folders))
@@ -171,7 +174,7 @@ def examine_all(scenario: str, folder: Path) -> dict[str, Row]:
 
 
 def table(rows: dict[str, Row]) -> str:
-    """Rows as a Markdown table: of each system the checks that do not pass it."""
+    """Return the rows as Markdown table: for each system, the checks that it does not pass."""
     lines = ["| the system | caught by |", "|---|---|"]
     for kind, row in rows.items():
         named = {CAUGHT: "{}", STOPPED: "{} (stopped)", REFUSED: "{} (n/a)", NO_VERDICT: "{} (no verdict)"}
@@ -185,7 +188,7 @@ def _marks(scenario: str) -> tuple[str, str]:
 
 
 def documented(scenario: str) -> dict[str, Row]:
-    """The rows that the document has for a scenario."""
+    """Return the rows of the document for a scenario."""
     start, end = _marks(scenario)
     lines = DOCUMENT.read_text().split(start)[1].split(end)[0].splitlines()[2:]
     rows = {}
@@ -200,7 +203,7 @@ def documented(scenario: str) -> dict[str, Row]:
 
 
 def write_table(scenario: str, rows: dict[str, Row]) -> None:
-    """Put rows into the document in place of those it has for the scenario."""
+    """Replace the rows of the document for the scenario."""
     start, end = _marks(scenario)
     text = DOCUMENT.read_text()
     before, rest = text.split(start)

@@ -1,5 +1,8 @@
-"""Which check catches which cheat, as docs/red-team.md says: the audits in virtual time; in `make test-long` all checks
-with the real LoadGen, and honest systems many times."""
+"""The checks that catch each cheat, compared with docs/red-team.md.
+
+`make test` runs the audits in virtual time. `make test-long` runs all checks with the real LoadGen, and honest systems
+many times.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,7 +35,7 @@ from tests.redteam.virtual_audits import AUDITS
 from tests.support.engines.cheats import CHEAT_KINDS, HONEST_QUERIES, STORE, CheatContext, Service, make_cheat
 from tests.support.engines.fakes import FakeSink
 
-# The document says why.
+# The document states the reason.
 UNSEEN = {
     "SingleStream": {"merge-equal", "other-model-in-bursts", "stored"},  # the first two never act there
     "Server": {"cache-on-disk", "cache-part", "first-forced"},
@@ -55,7 +58,7 @@ def test_the_document_lists_each_cheat_with_valid_outcomes(scenario: str) -> Non
 def test_each_cheat_is_described_and_changes_the_service(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that no check sees, too."""
+    """The cheats include those that no check detects."""
     assert f"| `{kind}` | {CHEAT_KINDS[kind]} |" in " ".join(DOCUMENT.read_text().split())
     monkeypatch.setenv(STORE, str(tmp_path / "store"))
     cheat = make_cheat(
@@ -65,12 +68,12 @@ def test_each_cheat_is_described_and_changes_the_service(
     for seq in range(HONEST_QUERIES + 3):
         served.append(Service(list(honest.response), honest.prefill_tokens, honest.decode_tokens))
         cheat(Request(FakeSink(), [seq % 2, *range(49)], seq=seq, sample_index=seq % 2), served[-1])
-    assert (served == [honest] * len(served)) is (kind == "overcount")  # a cheat that only the SUT sees
+    assert (served == [honest] * len(served)) is (kind == "overcount")  # a cheat that only the SUT detects
 
 
-# The audits, by the replayed schedule ---------------------------------------------------------------------------------
+# Audits, by the replayed schedule -------------------------------------------------------------------------------------
 
-# Under `overcount` the engine is honest, and LoadGen's own logs show the rest.
+# With `overcount` the engine is honest, and LoadGen's logs show the cheat.
 REPLAYED = [(scenario, kind) for scenario in SCENARIOS for kind in KINDS[scenario] if kind != "overcount"]
 
 
@@ -96,7 +99,7 @@ def test_checks_with_the_real_loadgen_equal_the_document(scenario: str, tmp_path
     assert examine_all(scenario, tmp_path) == documented(scenario)
 
 
-REPETITIONS = 20  # repetitions of every audit, distributed over its scenarios
+REPETITIONS = 20  # repetitions of each audit, distributed over its scenarios
 SCENARIOS_OF = {
     "output_caching": ("SingleStream", "Offline"), "TEST06": SCENARIOS, "output_consistency": SCENARIOS
 }  # fmt: skip

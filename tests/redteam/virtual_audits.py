@@ -1,4 +1,4 @@
-"""The audits on systems that cheat, in virtual time: their own runs, planned and judged by the audits themselves."""
+"""Audits of cheating systems in virtual time: the audits plan and judge their own runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ from tests.support.simulated.virtual_time import Answered, JumpingLoop, issue_al
 AUDITS = ("output_caching", "TEST06", "output_consistency", "output_length")
 TARGET_QPS = 40.0  # queries/s of a Server run
 PAUSE_S = 1e5  # between two runs
-# As tests/redteam/matrix.py has them.
+# The values of tests/redteam/matrix.py
 MODEL: dict[str, Any] = {"ttft_ms": 2.0, "prefill_us": 20.0, "tpot_ms": 0.02, "slots": 4}
 CACHING_MODEL = MODEL | {"prefill_us": 120.0, "slots": 1}
 
@@ -52,13 +52,13 @@ def _lead_tokens() -> int:
 
 
 def run_audit(audit: str, kind: str, scenario: Scenario, folder: Path) -> str:
-    """What one audit says of a system that has not seen the dataset before."""
+    """Return the outcome of one audit of a system that has not seen the dataset before."""
     result = audited(audit, kind, scenario, folder)
     return result if isinstance(result, str) else PASSES if result.passed else CAUGHT
 
 
 def audited(audit: str, kind: str, scenario: Scenario, folder: Path) -> AuditResult | str:
-    """The result of one audit, or REFUSED or NO_VERDICT where it has none."""
+    """Return the result of one audit, or REFUSED or NO_VERDICT."""
     test = find_audit(audit)
     request = request_of(
         audit,
@@ -83,7 +83,7 @@ def audited(audit: str, kind: str, scenario: Scenario, folder: Path) -> AuditRes
 
 @dataclass
 class _System:
-    """A system under test, with what its engines remember over their runs."""
+    """A system under test, with the memory of its engines across runs."""
 
     kind: str
     model: dict[str, Any]
@@ -93,7 +93,7 @@ class _System:
     runs: int = 0
 
     def now_s(self) -> float:
-        """The time, with pauses between the runs."""
+        """Return the time, with pauses between the runs."""
         assert self.loop is not None
         return PAUSE_S * self.runs + self.loop.time()
 
@@ -131,7 +131,7 @@ def _run(spec: RunSpec, system: _System, scenario: Scenario, folder: Path) -> Ru
         cheat = system.cheat(spec.engine, context)
 
         def of_row(request: Request, service: Service) -> None:
-            """The engine knows samples by their row in the dataset."""
+            """Translate sample indexes to rows, because the engine knows samples by their row."""
             cheat(replace(request, sample_index=rows[request.sample_index]), service)
 
         return CheatingEngine(sampling, **system.model, lead_tokens=_lead_tokens(), cheat=of_row)
@@ -150,7 +150,7 @@ def _written(
     prompts: list[list[int]],
     responses: Sequence[Answered],
 ) -> RunArtifacts:
-    """The files that an audit reads."""
+    """Write the files that an audit reads."""
     latency_ms = max(1e-3, float(np.mean([one.latency_ns for one in responses])) / 1e6)  # a cache takes no time at all
     seconds = max(1e-3, max(one.complete_ns for one in responses) / 1e9)
     streams = scenario != "Offline"

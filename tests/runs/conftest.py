@@ -1,4 +1,4 @@
-"""Shared by the tests of `runs`."""
+"""Fixtures of the tests of `runs`."""
 
 import shutil
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from tests.support.runs.loadgen_runs import Runs
 
 @pytest.fixture(scope="session")
 def loadgen_runs() -> Runs:
-    """Real runs by name (`tests.support.runs.loadgen_runs`). Read them only; take `copied_run` to change one."""
+    """Return real runs by name (`tests.support.runs.loadgen_runs`). Only read them; `copied_run` gives a copy."""
     return Runs()
 
 
 @pytest.fixture
 def copied_run(loadgen_runs: Runs, tmp_path: Path) -> Callable[[str], RunDir]:
-    """A copy of a run, to be changed."""
+    """Return a function that copies a run."""
 
     def copy(name: str) -> RunDir:
         target = tmp_path / name
@@ -30,7 +30,7 @@ def copied_run(loadgen_runs: Runs, tmp_path: Path) -> Callable[[str], RunDir]:
 
 
 def server_queries(seed: int, target_qps: float, min_duration_ms: int, min_query_count: int, set_size: int) -> int:
-    """How many queries the product expects of a Server run that issues every sample equally often."""
+    """Return the expected number of queries of a Server run that issues each sample equally often."""
     settings = CountSettings(
         "Server", set_size, set_size, target_qps, 0.0, min_duration_ms, min_query_count, True, schedule_rng_seed=seed
     )

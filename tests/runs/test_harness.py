@@ -1,4 +1,4 @@
-"""The git state of a checkout: no trace is left in it, whoever owns it and whatever the environment names."""
+"""The git state of a checkout: reading it leaves no trace, for any owner and environment."""
 
 import os
 import subprocess
@@ -19,12 +19,12 @@ def test_reading_the_git_state_takes_no_lock(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     do("add", "file")
     do("commit", "-q", "-m", "one")
-    os.utime(tmp_path / "file", (1, 1))  # git would look at it again, and write down that it is the same
+    os.utime(tmp_path / "file", (1, 1))  # git would compare the file again, and store that it is unchanged
     index = (tmp_path / ".git" / "index").read_bytes()
     assert git(tmp_path, "status", "--porcelain") == b""
     assert (tmp_path / ".git" / "index").read_bytes() == index
     do("status", "--porcelain")
-    assert (tmp_path / ".git" / "index").read_bytes() != index  # as it does when it may
+    assert (tmp_path / ".git" / "index").read_bytes() != index  # git does this if it may
 
 
 def test_the_commit_of_a_checkout_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,13 +39,14 @@ def test_the_commit_of_a_checkout_is_read(tmp_path: Path, monkeypatch: pytest.Mo
         return facts["git_commit"], facts["git_changed"]
 
     subprocess.run(["git", "init", "-q", str(unrelated)], check=True)
-    with monkeypatch.context() as hook:  # as under a hook of another repository
+    with monkeypatch.context() as hook:  # as in a hook of another repository
         hook.setenv("GIT_DIR", str(unrelated / ".git"))
         hook.setenv("GIT_WORK_TREE", str(tmp_path))
         assert on_record() == (commit, False)
     (checkout / "README.md").chmod(0o777)  # some disks keep no modes
     assert on_record() == (commit, False)
-    if os.geteuid() == 0:  # root installs it, another user runs it: git refuses such a folder unless it is named
+    # Root installs the harness and another user runs it. git refuses such a folder unless it is named.
+    if os.geteuid() == 0:
         for path in (checkout, *checkout.rglob("*")):
             os.chown(path, 65534, 65534, follow_symlinks=False)
         assert on_record() == (commit, False)

@@ -1,4 +1,4 @@
-"""Published result logs of other systems, of LoadGen 5.1; skipped where they are not at hand."""
+"""Published logs of other systems, of LoadGen 5.1. Skipped if they are missing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Our benchmarks and the rounds' tables, by themselves and against mlcommons/inference where there is a checkout."""
+"""Benchmarks of the harness and tables of the rounds. Some tests compare them with mlcommons/inference if it exists."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.support.published import CHECKOUT, needs_checkout
 from tools.make_round_tables import CONF_COMMITS, SUITES, Table, written
 
 ENTRIES = [(name, benchmark) for name in ROUNDS for benchmark in table_of(name).benchmarks]
-# Lines as the reference evaluations write them, and the score in each.
+# Lines of the reference evaluations, by the score in them
 LINES = {
     "acc": ("accuracy=76.456%, good=38228, total=50000", '{"accuracy": 76.4, "total": 50000}'),
     "mAP": ("mAP=37.330%", "{'Cyclist': [48.84], 'Total': 54.256218}"),
@@ -100,10 +100,11 @@ def test_each_score_has_an_example_line() -> None:
 @pytest.mark.parametrize("key", BENCHMARKS)
 @pytest.mark.parametrize("name", [name for name in ROUNDS if name != "v5.0"])
 def test_registered_benchmarks_equal_their_table_entries(key: str, name: str) -> None:
-    """A result of an earlier round is judged by the current round's numbers where no round is named."""
+    """Without a named round, the numbers of the current round judge a result."""
     benchmark, table = BENCHMARKS[key], table_of(name)
     entry = table.benchmarks[benchmark.submission_name]
-    unchecked: dict[str, Any] = {"sources": {}, "audit_settings": {}, "rules_differ": {}}  # no numbers that are checked
+    # Fields without checked numbers
+    unchecked: dict[str, Any] = {"sources": {}, "audit_settings": {}, "rules_differ": {}}
     assert entry.model_copy(update=unchecked) == benchmark.entry.model_copy(update=unchecked)
     assert (table.min_duration_ms, entry.max_tokens["accuracy"]) == (
         benchmark.min_duration_ms,
@@ -117,7 +118,7 @@ def test_registered_benchmarks_equal_their_table_entries(key: str, name: str) ->
     }
 
 
-# Against the official files -------------------------------------------------------------------------------------------
+# Comparison with the official files -----------------------------------------------------------------------------------
 
 
 def constants() -> dict[str, Any]:
@@ -135,7 +136,7 @@ def test_each_table_equals_the_output_of_its_script(name: str) -> None:
 @needs_checkout
 @pytest.mark.parametrize("name", ROUNDS)
 def test_each_table_equals_the_numbers_of_the_official_checker(name: str) -> None:
-    """The script reads the file's text; here the file itself says what it gives."""
+    """The script reads the text of the file. This test executes the file."""
     config, table = constants()["MODEL_CONFIG"][name], table_of(name)
     assert set(table.benchmarks) == set(config["models"])
     for model, entry in table.benchmarks.items():

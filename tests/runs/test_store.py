@@ -1,4 +1,4 @@
-"""The result store: migration, ingest, look-up, comparison."""
+"""The result store: migration, addition, queries and comparison."""
 
 import os
 import sqlite3
@@ -12,7 +12,7 @@ from runs.errors import InputError
 from runs.record.fingerprint import CONDITIONS
 from runs.store import COLUMN_NAMES, COLUMNS, TABLE, ResultStore, compare_rows
 
-# An older store's table: twelve columns, some of which this program does not have.
+# The table of an older store: twelve columns, some of which no longer exist.
 LEGACY = (
     "ID INTEGER PRIMARY KEY, run_id TEXT, timestamp TEXT, gpu_type TEXT, model TEXT, engine TEXT, context_band TEXT, "
     "ttft_p50_ms REAL, ttft_p99_ms REAL, throughput_tok_s REAL, raw_result_json TEXT, status TEXT"

@@ -1,4 +1,4 @@
-"""What a path is, and the commands that a refusal names."""
+"""The kind of a path, and the commands that a refusal names."""
 
 from pathlib import Path
 

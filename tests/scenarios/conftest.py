@@ -9,5 +9,5 @@ from tests.support.engines.model_folder import make_model
 
 @pytest.fixture
 def small_model(tmp_path: Path) -> Path:
-    """A model folder as far as planning looks into it: 300 IDs, 200 positions."""
+    """Return a model folder for planning: 300 IDs, 200 positions."""
     return make_model(tmp_path / "model")

@@ -1,4 +1,4 @@
-"""Signals at random times to whole commands: exit code 130 within the grace time, and nothing is left behind."""
+"""Signals at random times to complete commands: exit code 130 within the grace time, and no process or file remains."""
 
 import json
 import subprocess

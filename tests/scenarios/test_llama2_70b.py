@@ -1,4 +1,4 @@
-"""The second benchmark from end to end with the dummy engine: every command that the first one has."""
+"""The second benchmark from end to end with the dummy engine: it supports each command of the first benchmark."""
 
 import json
 import shutil
@@ -49,7 +49,7 @@ def test_loadgen_logs_have_the_limits_of_the_benchmark(campaign: CampaignDir) ->
 def test_a_submission_tree_is_built_and_checked(
     campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a register of numbers that short runs reach: the dummy's own scores are the reference."""
+    """Short runs reach the requirements, and the scores of the dummy engine are the reference."""
     text = campaign.result(orca.BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
     targets = STANDARD.targets_for(read_scores(ROUGE_AND_TOKENS, text))
     change_benchmarks(
@@ -59,7 +59,7 @@ def test_a_submission_tree_is_built_and_checked(
         targets=targets,
     )
     copy = CampaignDir(shutil.copytree(campaign.root, tmp_path / "campaign"))
-    for path in copy.root.rglob("manifest.json"):  # of one commit: the checkout may have moved on between two runs
+    for path in copy.root.rglob("manifest.json"):  # of one commit, because the checkout may change between two runs
         edit(path, observed={"harness": {"version": "0.1.0", "git_commit": "0" * 40, "git_changed": False}})
     code = tmp_path / "code"
     code.mkdir()
@@ -80,7 +80,7 @@ def test_runs_are_signed_off(campaign: CampaignDir, tmp_path: Path) -> None:
     result = campaign.result(orca.BENCHMARK, "Server")
     runs = ("--ref", result.performance.root, "--ref", result.accuracy.root)
     finished = run_here("signoff", "--scope", "bundle", *runs, "--out", tmp_path / "verdict.json")
-    # A busy machine may fail the run as well; what it says of this benchmark stays.
+    # A busy host may fail the run, too. Its findings on this benchmark stay equal.
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stdout + finished.stderr
     record = json.loads((tmp_path / "verdict.json").read_bytes())
     assert (record["audit_scope"], record["auditor_status"]) == ("bundle", "ok")

@@ -1,4 +1,4 @@
-"""Audits and a tune against a server, as a user runs them."""
+"""Audits and a tune against a server, started as by a user."""
 
 import json
 from pathlib import Path

@@ -1,11 +1,11 @@
-"""The back-test: frozen runs, frozen cases with their labels, and the verdict of the sign-off on each today.
+"""The back-test: frozen runs, frozen cases with their labels, and the current verdict of the sign-off on each.
 
 `python -m tests.signoff.backtest` prints precision and recall.
 
-`runs.tar.xz` has real runs of this product, `cases.jsonl` one case a line. A case may be added; a label is changed only
-where docs/signoff-rules.md says something else, never to fit the code. In cases with `anchor` the files were edited
-after the run and sealed again: the run then has another statement than the one that was anchored when it ended, and
-only that shows their true reason.
+`runs.tar.xz` has real runs of this product, `cases.jsonl` one case per line. Add cases freely. Change a label only if
+docs/signoff-rules.md requires it, never to fit the code. In cases with `anchor`, the files were edited after the run
+and signed again. The attestation then differs from the one that was anchored at the end of the run. Only this
+difference shows their true reason.
 """
 
 import re
@@ -44,7 +44,7 @@ class Sides(BaseModel):
     cand: list[str] = Field(default_factory=list)
 
     def sides(self) -> tuple[list[str], list[str]]:
-        """Names of the directories that are signed off, of the reference and of the candidate."""
+        """Return the directories that are signed off, of the reference and of the candidate."""
         ref, cand = ([re.split("[/=]", one)[0] for one in side] for side in (self.ref, self.cand))
         return list(dict.fromkeys(ref)), list(dict.fromkeys(cand))
 
@@ -53,13 +53,13 @@ class Case(Sides):
     """One case.
 
     Attributes:
-        patches: by a changed option, what is signed off before as a patch; its verdict is written to `CHANGED
-        OPTION.json`.
-        faults: by a run's name, what is done to it: [fault, argument, …] in order.
-        claim: content of the claim's file.
-        verdict: the label.
-        reason: slug of a finding that must be there, the true reason; none of an honest case.
-        anchor: whether only an anchored statement shows the true reason.
+        patches: By a changed option, the patch that is signed off before. Its verdict is written to `CHANGED
+            OPTION.json`.
+        faults: By the name of a run, its faults: [fault, argument, …] in order.
+        claim: Content of the claim's file.
+        verdict: The label.
+        reason: Slug of the expected finding, the true reason; none for an honest case.
+        anchor: True if only an anchored attestation shows the true reason.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Case(Sides):
     anchor: bool = False
 
     def runs(self) -> list[tuple[str, str]]:
-        """(name here, name in the archive) of every run."""
+        """Return (name here, name in the archive) of each run."""
         sides = (self, *self.patches.values())
         entries = dict.fromkeys(entry for one in sides for entry in (*one.ref, *one.cand))
         pairs = (entry.partition("=") for entry in entries)
@@ -81,15 +81,15 @@ class Case(Sides):
 
 @dataclass(frozen=True)
 class CaseOutcome:
-    """A case, and what was said of it."""
+    """A case and its verdict."""
 
     case: Case
     verdict: SignOff
-    anchored: bool  # every run's statement is one that was made when a run of the archive ended
+    anchored: bool  # the attestation of each run is one that was created at the end of a run of the archive
 
     @property
     def right(self) -> bool:
-        """The verdict and its reason are those of the label, by the rules or, where it takes one, by an anchor."""
+        """True if the verdict and its reason are those of the label, by the rules or, if required, by an anchor."""
         return not self.anchored if self.case.anchor else self.by_rules
 
     @property
@@ -100,7 +100,7 @@ class CaseOutcome:
 
 
 def score(outcomes: list[CaseOutcome]) -> dict[str, float]:
-    """How good the sign-off is: a positive is a result that is not let pass (FAIL or FLAG)."""
+    """Return how good the sign-off is. A positive is a result with FAIL or FLAG."""
     pairs = [(one.case.verdict, one.verdict.outcome) for one in outcomes]
     failed = [label for label, said in pairs if said == "FAIL"]
     due = [one for one in outcomes if one.case.verdict == "FAIL"]
@@ -116,18 +116,18 @@ def score(outcomes: list[CaseOutcome]) -> dict[str, float]:
 
 
 def read_cases() -> list[Case]:
-    """All cases."""
+    """Return all cases."""
     return [Case.model_validate_json(line) for line in CASES.read_bytes().splitlines()]
 
 
 def unpack(folder: Path) -> None:
-    """All runs, in `folder/runs`."""
+    """Unpack all runs in `folder/runs`."""
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
 
 
 def run_cases(cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
-    """Sign off cases anew, by default every one, on copies in a temporary folder."""
+    """Sign off cases, by default all of them, on copies in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="signoff-") as temporary:
         runs, place = Path(temporary) / RUNS, Path(temporary) / "case"
         unpack(runs.parent)
@@ -140,7 +140,7 @@ def run_cases(cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
 
 
 def lay_out(case: Case, runs: Path, place: Path) -> None:
-    """Put a case's runs, with their faults, its claim and its patches' verdicts into a folder."""
+    """Write a case into a folder: its runs with faults, its claim and the verdicts of its patches."""
     for name, source in case.runs():
         shutil.copytree(runs / source, place / name)
     for name, _ in case.runs():
@@ -163,7 +163,7 @@ def _sign_off(scope: SignOffScope, case_sides: Sides, place: Path, claim: Claim 
 
 
 def main() -> int:
-    """Sign off every case and print the score."""
+    """Sign off each case and print the score."""
     outcomes = list(run_cases())
     wrong = [one for one in outcomes if not one.right]
     for miss in wrong:

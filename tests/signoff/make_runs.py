@@ -1,8 +1,8 @@
-"""Makes the runs of the sign-off's back-test anew: `python -m tests.signoff.make_runs DEMO [FOLDER]`.
+"""Create the runs of the sign-off's back-test: `python -m tests.signoff.make_runs DEMO [FOLDER]`.
 
-Real runs of `main.py`, one after the other, through the real LoadGen: most with the dummy engine, and the two of DEMO,
-a directory that `make demo` filled. They end up in runs.tar.xz. About five minutes on two cores. The archive is frozen:
-with new runs, every case has to be looked at again.
+The runs are real runs of `main.py` in sequence, through the real LoadGen: most with the dummy engine, and the two of
+DEMO, a directory of `make demo`. They are written to runs.tar.xz. This takes about five minutes on two cores. The
+archive is frozen: with new runs, check each case again.
 """
 
 import shutil
@@ -27,7 +27,7 @@ USER_CONF = """
 *.SingleStream.min_duration = 400
 *.SingleStream.min_query_count = 96
 """
-# A system that answers at once needs more queries to run for 400 ms.
+# A system without delay needs more queries to run for 400 ms.
 FAST_CONF = USER_CONF.replace("target_latency = 60", "target_latency = 2")
 MODEL = ("--total-sample-count", "32", "--dummy-ttft-ms", "20", "--dummy-prefill-us", "10", "--dummy-tpot-ms", "0.2")
 SLOTS = {"Offline": "4", "Server": "16", "SingleStream": "16", "Interactive": "16"}
@@ -49,7 +49,7 @@ _FAST, _SLOTS, _QPS, _SHORT = (
     "--sampling-arg max_tokens=64",
 )
 _NULL = "--dummy-ttft-ms 0.5 --dummy-prefill-us 0 --dummy-tpot-ms 0.02"
-# Name of each run, and its options beyond MODEL, with its variable of the environment if it has one.
+# Name of each run, and its options except MODEL, with its environment variable if it has one.
 RUNS: dict[str, str] = {
     **dict.fromkeys(PLAIN, ""),
     "int-2": "--enable-log-trace",
@@ -79,7 +79,7 @@ RUNS: dict[str, str] = {
 
 
 def make(folder: Path) -> None:
-    """Start all runs that are not there yet. What a run is for says whether it may end well, so no exit code counts."""
+    """Start all missing runs. The purpose of a run decides its expected end, so exit codes are ignored."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (("user.conf", USER_CONF), ("null.conf", FAST_CONF)):
         (folder / name).write_text(text)
@@ -98,7 +98,7 @@ def make(folder: Path) -> None:
 
 
 def gather(folder: Path, demo: Path, runs: Path) -> None:
-    """The files of all runs, each in a folder of its name."""
+    """Write the files of all runs, each into a folder of its name."""
     sources = {name: folder / name for name in RUNS}
     sources |= {"vllm-off": demo / "performance", "vllm-off-acc": demo / "accuracy"}
     for name, source in sources.items():

@@ -1,4 +1,4 @@
-"""Values of the first benchmark and of the current round, as many tests ask for them."""
+"""Values of the first benchmark and of the current round, for many tests."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,10 +20,10 @@ SEEDS = CURRENT_ROUND.seeds
 
 
 def changed_benchmark(benchmark: Benchmark, samples: int | None = None, **changes: Any) -> Benchmark:
-    """A benchmark with other numbers, also in what the round requires of it.
+    """Return a benchmark with other numbers, also in the requirements of the round.
 
     Args:
-        samples: of the dataset.
+        samples: Number of samples of the dataset.
     """
     required: dict[str, Any] = {}
     if samples is not None:
@@ -37,7 +37,7 @@ def changed_benchmark(benchmark: Benchmark, samples: int | None = None, **change
 
 
 def change_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int | None = None, **changes: Any) -> None:
-    """Give every benchmark of the register, and every round, other numbers, for runs that take seconds."""
+    """Give each registered benchmark, and each round, other numbers, for runs that take seconds."""
     tables = [one.table for one in ROUNDS.values()]
     for key, benchmark in BENCHMARKS.items():
         monkeypatch.setitem(BENCHMARKS, key, changed_benchmark(benchmark, samples, **changes))
@@ -51,12 +51,12 @@ def change_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int | None = Non
 
 
 def shorten_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int, min_duration_ms: int) -> None:
-    """Let short runs on a small dataset be whole ones."""
+    """Let short runs on a small dataset be complete."""
     change_benchmarks(monkeypatch, samples, min_duration_ms=min_duration_ms, data_sha256=None)
 
 
 def rouge(rouge1: float, rouge2: float, rougeL: float, rougeLsum: float, gen_len: float, gen_num: float) -> Scores:
-    """Scores of the first benchmark's metric."""
+    """Return scores of the metric of the first benchmark."""
     return {
         "rouge1": rouge1, "rouge2": rouge2, "rougeL": rougeL, "rougeLsum": rougeLsum, "gen_len": gen_len,
         "gen_num": gen_num,
@@ -64,14 +64,14 @@ def rouge(rouge1: float, rouge2: float, rougeL: float, rougeLsum: float, gen_len
 
 
 def targets_at(scores: Mapping[str, float]) -> Mapping[str, Target]:
-    """The first benchmark's targets with other reference scores."""
+    """Return the targets of the first benchmark with other reference scores."""
     targets = DATACENTER.targets_for(scores)
     assert targets is not None
     return targets
 
 
 def targets_with_share(run: RunDir, share: float) -> Mapping[str, Target]:
-    """Reference scores of which a run reaches this share."""
+    """Return reference scores of which a run reaches this share."""
     scores = orjson.loads(run.accuracy_json.read_bytes())["scores"]
     rouge = {name: scores[name] / share for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")}
     return targets_at({**scores, **rouge})

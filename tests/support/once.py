@@ -79,7 +79,7 @@ def _filled(folder: Path, make: Make) -> Path:
 
 
 def _files_of_complete(marker: Path) -> Files | None:
-    """The files of a complete folder."""
+    """Return the files of a complete folder."""
     try:
         files: Files = json.loads(marker.read_text())
     except (FileNotFoundError, ValueError):
@@ -98,13 +98,14 @@ def _lock(folder: Path, kind: int) -> IO[str]:
 
 
 def find_changes(*, by_directory: bool = False) -> list[str]:
-    """The files of shared folders that were written, added or removed since the last call, by any process.
+    """Return the files of shared folders that any process wrote, added or removed since the last call.
 
-    The permissions of the folders would not stop the writer: tests may run as root, and copies would inherit them.
+    Permissions would not stop the writer: tests may run as root, and copies would inherit them.
 
     Args:
-        by_directory: look only for directories whose entries changed, as they do when `main.py` writes a file: the
-            fast search after each test.
+        by_directory: Look only for directories with changed entries, as `main.py` changes them when it writes a file.
+        This
+            is the fast search after each test.
     """
     changes: list[str] = []
     for folder, before in _shared.items():
@@ -136,7 +137,7 @@ def _state(path: str) -> list[int]:
 
 
 def remove_unusable() -> None:
-    """Remove the kept folders that are old, or in which a test of an earlier session wrote, if nobody uses them."""
+    """Remove unused kept folders that are old, or in which a test of an earlier session wrote."""
     for marker in KEPT.glob("*.made"):
         folder = marker.with_suffix("")
         with suppress(FileNotFoundError, BlockingIOError), _lock(folder, fcntl.LOCK_EX):

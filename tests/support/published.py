@@ -1,5 +1,6 @@
-"""What is not ours and not everywhere: published result logs of other systems, of round v5.1, beside the repository or
-where `make published` puts them, and a checkout of mlcommons/inference. Tests that read them are of `make test-long`.
+"""External data of tests: published result logs of round v5.1, and a checkout of mlcommons/inference.
+
+The logs are beside the repository, or where `make published` puts them. Tests that read them are in `make test-long`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Feed and admission: what they let into the engine, when, and in which order."""
+"""Feed and admission: the queries that reach the engine, their times and their order."""
 
 import random
 from typing import get_args
@@ -13,7 +13,7 @@ from tests.support.engines.fakes import Clock
 
 
 class DrivenAdmission:
-    """An admission that is asked for more after everything it is told, as the system under test does."""
+    """An admission that is polled after each call, as the system under test does."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
@@ -60,7 +60,7 @@ def seqs(requests: list[Request]) -> list[int]:
 
 
 def show_sixty(admission: DrivenAdmission, admitted: list[Request], clock: Clock) -> None:
-    """Queries from which it learns that a prompt token takes 10 ns: each is alone in the engine."""
+    """Complete queries from which it learns that a prompt token takes 10 ns. Each one is alone in the engine."""
     for seq in range(60):
         admission.offer(query(seq, 40, issue_ns=clock.now))
         clock.now += 400
@@ -75,7 +75,7 @@ def test_fcfs_holds_queries_until_a_first_token() -> None:
     assert admission.waiting == 2
     admission.prefilled(admitted[0])
     assert seqs(admitted) == [0, 1, 2]
-    admission.prefilled(admitted[0])  # told twice: counts once
+    admission.prefilled(admitted[0])  # reported twice, counted once
     assert seqs(admitted) == [0, 1, 2]
 
 
@@ -88,7 +88,7 @@ def test_the_query_limit_holds_until_a_query_completes() -> None:
     assert seqs(admitted) == [0, 1]
     admission.completed(admitted[0])
     assert seqs(admitted) == [0, 1, 2]
-    admission.completed(admitted[1])  # in one piece: it showed no first token before
+    admission.completed(admitted[1])  # in one piece, without an earlier first token
     assert seqs(admitted) == [0, 1, 2, 3]
 
 
@@ -134,7 +134,7 @@ def test_deadline_counts_the_prompt_tokens_ahead() -> None:
     admission.offer(query(60, 60, issue_ns=now_ns))
     admission.offer(query(61, 50, issue_ns=now_ns))  # behind 60 tokens: 1,100 ns
     admission.offer(query(62, 41, issue_ns=now_ns))  # behind 60 tokens: 1,010 ns
-    admission.offer(query(63, 41, issue_ns=now_ns + 10))  # 1,000 ns, but there is no room
+    admission.offer(query(63, 41, issue_ns=now_ns + 10))  # 1,000 ns, but the bound is reached
     assert seqs(admitted)[60:] == [60]
     admission.prefilled(admitted[60])
     assert seqs(admitted)[60:] == [60, 63, 61]
@@ -191,7 +191,7 @@ def test_each_query_is_admitted_once_within_the_limit(
 
 
 def fill(feed: Feed, first: int, tokens: int, most: int = 10_000) -> list[Request]:
-    """Offer queries for as long as the feed wants them."""
+    """Offer queries until the feed refuses them."""
     taken: list[Request] = []
     while feed.wants() and len(taken) < most:
         feed.offer(query(first + len(taken), tokens))
@@ -224,7 +224,7 @@ def test_an_engine_without_limit_receives_all_queries() -> None:
 def test_the_feed_keeps_the_engine_busy_within_its_limits(
     limit: int, step_tokens: int, lengths: list[int], chooser: random.Random
 ) -> None:
-    """An engine that computes `limit` queries, those handed over first, and answers them in any order."""
+    """The engine computes `limit` queries, the first submitted ones, and completes them in any order."""
     feed = Feed(EngineLimits(queries=limit, step_tokens=step_tokens))
     given_to_engine: list[Request] = []
     issued = answered = 0
@@ -240,7 +240,7 @@ def test_the_feed_keeps_the_engine_busy_within_its_limits(
         assert len(ahead) <= MIN_AHEAD or (
             sum(len(request.prompt_ids) for request in ahead[:-1]) < AHEAD_STEPS * step_tokens
         )
-        # Never fewer than it computes, nor fewer ahead than it could start on before more can come.
+        # Never fewer than it computes, nor fewer ahead than it could start before the next poll.
         assert issued == len(lengths) or len(given_to_engine) >= limit + MIN_AHEAD
         for _ in range(chooser.randint(1, limit)):
             if given_to_engine:

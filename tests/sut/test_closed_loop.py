@@ -1,4 +1,4 @@
-"""The closed loop: a number of open queries that is never exceeded, and is made up at once."""
+"""The closed loop: the number of open queries never exceeds its limit, and is refilled at once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every kind of engine owes the other rooms, and what each makes of its options."""
+"""Engine kinds: their interface to the other packages, and their use of options."""
 
 from typing import Any
 

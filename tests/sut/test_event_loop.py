@@ -1,4 +1,4 @@
-"""The loop's lag, on a clock of the test's own; the open files that its connections may have."""
+"""The lag of the event loop, on a clock of the test; and the limit of open files."""
 
 import resource
 import subprocess
@@ -11,7 +11,7 @@ from sut.event_loop import INTERVAL_S, LagMeter
 
 
 class Loop:
-    """As much of an event loop as the meter needs; it turns when the test says so."""
+    """The part of an event loop that the meter needs. The test turns it."""
 
     def __init__(self) -> None:
         self.now_s = 50.0

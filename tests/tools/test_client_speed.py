@@ -1,4 +1,4 @@
-"""The client's speed is measured with streams that the client accepts; how fast it is, no test judges."""
+"""The speed of the client, measured with streams that it accepts. No test judges the speed."""
 
 import pytest
 

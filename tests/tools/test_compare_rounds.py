@@ -1,4 +1,4 @@
-"""Records of a round: which rules and results differ, and what a run of `check` took."""
+"""Records of a round: rules and results that differ, and the resources of a run of `check`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Packages for a GPU machine: libraries are reduced, and parts are installed together or not at all."""
+"""Packages for a GPU host: libraries are reduced, and parts are installed together or not at all."""
 
 import re
 import struct
@@ -19,7 +19,7 @@ PTX, MACHINE_CODE = 1, 2
 
 
 def entry(kind: int, architecture: int, code: bytes) -> bytes:
-    """An entry of a fat binary, with a header of 64 bytes."""
+    """Return an entry of a fat binary with a header of 64 bytes."""
     header = bytearray(64)
     struct.pack_into("<HHIQ", header, 0, kind, 257, len(header), len(code))
     struct.pack_into("<I", header, 28, architecture)
@@ -87,7 +87,7 @@ def test_a_package_in_parts_is_installed_when_complete(tmp_path: Path) -> None:
     first.write_bytes(b"damaged")
     assert unpack.install(carried, site) == unpack.FAILED
     assert not site.exists()
-    for part in rest:  # kept on the machine from now on
+    for part in rest:  # kept on the host from now on
         part.unlink()
     (aside / first.name).rename(first)
     assert unpack.install(carried, site) == unpack.INSTALLED
@@ -95,7 +95,7 @@ def test_a_package_in_parts_is_installed_when_complete(tmp_path: Path) -> None:
     assert {name for name in installed if "__pycache__" not in name} == {"a_b/__init__.py", "bin/program", ".complete"}
     assert (site / "bin" / "program").stat().st_mode & 0o111
     (site / "a_b" / "__init__.py").unlink()
-    assert unpack.install(tmp_path / "none", site) == unpack.INSTALLED  # at once, and not anew
+    assert unpack.install(tmp_path / "none", site) == unpack.INSTALLED  # used at once, and not created again
     assert not (site / "a_b" / "__init__.py").exists()
 
 

@@ -1,4 +1,4 @@
-"""The stages for a GPU machine, rehearsed with the dummy engine."""
+"""The stages for a GPU host, rehearsed with the dummy engine."""
 
 import json
 import os
@@ -84,9 +84,9 @@ def test_waiting_functions_are_not_reported_as_hot(tmp_path: Path) -> None:
     assert hottest(tmp_path / "folded") == ["100.0 %  work (a.py:2)"]
 
 
-@pytest.mark.long  # some twenty runs of the dummy engine
+@pytest.mark.long  # about twenty runs of the dummy engine
 def test_each_stage_runs_with_the_dummy_engine(tmp_path: Path) -> None:
-    """On a GPU machine the same commands run vLLM, where there is no time to find a renamed option."""
+    """A GPU host runs vLLM with the same commands, and has no time to find a renamed option."""
     text = {}
     for name in ("0", "1", "1b", "2", "3", "4"):
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The measuring programs run and write what they measured; nothing is said here about how fast anything is."""
+"""The measuring programs: they run and write their measurements. No test judges a speed."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,7 @@ SMALLEST = sizes.SMALLEST
 
 
 def figures(path: Path) -> dict[str, dict[str, object]]:
-    """The figures of a peers.json with one part, by name."""
+    """Return the figures of a peers.json with one part, by name."""
     (part,) = json.loads(path.read_text())["parts"]
     return {figure["name"]: figure for figure in part["figures"]}
 
@@ -52,7 +52,7 @@ def test_a_single_part_writes_json_and_prints_a_table(tmp_path: Path, capsys: py
     assert str(out) in printed
 
 
-@pytest.mark.long  # LoadGen runs at several rates
+@pytest.mark.long  # LoadGen runs at multiple rates
 def test_the_null_path_is_measured_with_and_without_the_harness(tmp_path: Path) -> None:
     part = null_path.run(tmp_path, dataclasses.replace(SMALLEST, null_rates=(500.0, 500.0)))
     assert {figure.name for figure in part.figures} >= {"Server rate held, ours", "Server rate held, bare", "added p99"}
@@ -63,7 +63,7 @@ def test_the_null_path_is_measured_with_and_without_the_harness(tmp_path: Path) 
 @pytest.mark.long  # four runs
 def test_a_long_run_of_real_size_is_cut(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "rows.json", SMALLEST.rows, 256)
-    engine = {"engine": "dummy", "dummy_slots": 16, "dummy_ttft_ms": 20, "dummy_tpot_ms": 1}  # 2,048 take 10 s or more
+    engine = {"engine": "dummy", "dummy_slots": 16, "dummy_ttft_ms": 20, "dummy_tpot_ms": 1}  # 2,048 take at least 10 s
     part = real_size.measure_sizes(tmp_path, SMALLEST, {**engine, "dataset_path": str(data)})
     by_name = {figure.name: figure for figure in part.figures}
     assert by_name["loop lag, p99"].median <= by_name["loop lag, worst"].median

@@ -1,4 +1,4 @@
-"""The documentation site: its pages and groups, and, where it can be built, its search."""
+"""The documentation site: its pages and groups, and its search if it can be built."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""The scripted server keeps its script and logs it, and the table compares clients with that log."""
+"""The scripted server and its log, and the comparison of clients with that log."""
 
 import dataclasses
 import http.client
@@ -37,14 +37,14 @@ def post(connection: http.client.HTTPConnection, path: str, **body: Any) -> http
 
 
 def events(response: http.client.HTTPResponse) -> list[Any]:
-    """The events of a stream, without its end."""
+    """Return the events of a stream, without its end."""
     *payloads, done, rest = response.read().decode().split("\n\n")
     assert (done, rest) == ("data: [DONE]", "")
     return [json.loads(payload.removeprefix("data: ")) for payload in payloads]
 
 
 def serve(server: Path, log: Path, talk: Callable[[http.client.HTTPConnection], None]) -> list[Completion]:
-    """Start the server, talk to it over one connection, and return its log."""
+    """Start the server, exchange requests over one connection, and return its log."""
     with truth_server.truth_server(server, log, TTFT_MS, TPOT_MS) as url:
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
         talk(connection)

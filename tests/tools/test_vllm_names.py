@@ -1,4 +1,4 @@
-"""The names and signatures of vLLM that the engine uses, read from its files without importing it."""
+"""The names and signatures of vLLM that the engine uses, read from its files without an import."""
 
 import ast
 import importlib.util

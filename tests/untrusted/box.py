@@ -1,6 +1,6 @@
-"""A box for code that may hang or take all memory: a forked process with a CPU time and a memory that it may take.
+"""A sandbox for code that may hang or take all memory: a forked process with limits of CPU time and memory.
 
-What is imported stays imported, so that a thousand short pieces of work cost what the work costs.
+Imported modules stay imported, so a thousand short pieces of work take only the time of the work.
 """
 
 import multiprocessing
@@ -21,7 +21,10 @@ LIMIT_S = 60
 def run_in_sandbox(
     work: Callable[[int], str], count: int, *, limit_s: int = LIMIT_S, more_bytes: int = GIB
 ) -> Iterator[tuple[int, str]]:
-    """(number, what `work` said of it) for 0 to count - 1; a number that hung or died says so, and the others go on."""
+    """Yield (number, result of `work`) for 0 to count - 1.
+
+    After a hang or a death, yield its description and continue.
+    """
     begin = 0
     while begin < count:
         context = multiprocessing.get_context("fork")

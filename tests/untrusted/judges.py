@@ -1,4 +1,4 @@
-"""The commands that judge files of others, as a user calls them, and what is asked of each whatever it is given."""
+"""Commands that judge foreign files, as a user calls them, and their contract on any input."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ MARKS = ("Traceback (most recent call last)", "MemoryError", "no verdict: the si
 
 
 def call(*arguments: object) -> tuple[int, str]:
-    """The exit code of a command, and all that it said."""
+    """Run a command. Return its exit code and its complete output."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
         code = main([str(one) for one in arguments])
@@ -24,7 +24,10 @@ def call(*arguments: object) -> tuple[int, str]:
 
 
 def commands_on_runs(result: Path, out: Path) -> dict[str, list[object]]:
-    """Commands over a result's directory (performance/run_1 and accuracy in it). Each writes into `out` alone."""
+    """Return commands on the directory of a result (performance/run_1 and accuracy in it).
+
+    Each one writes only to `out`.
+    """
     system = out / "system.yaml"
     out.mkdir(parents=True, exist_ok=True)
     system.write_text(json.dumps({"system": SYSTEM}))
@@ -41,7 +44,7 @@ def commands_on_runs(result: Path, out: Path) -> dict[str, list[object]]:
 
 
 def contract_violation(name: str, code: int, output: str) -> str:
-    """What is wrong with how a command ended; "" where nothing is."""
+    """Return how the end of a command violates the contract, or ""."""
     if code not in CONTRACTED:
         return f"{name}: exit code {code}: {output[-400:]}"
     mark = next((mark for mark in MARKS if mark in output), None)

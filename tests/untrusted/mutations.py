@@ -1,7 +1,7 @@
-"""Changes of files as nobody makes them by hand: seeded, so that each can be made again by its number.
+"""Changes of files that no person makes by hand: seeded, so that a number reproduces each one.
 
-Three kinds: of bytes (whatever the file is), of JSON values (where it holds JSON or lines of it), and of what lies in
-the file's place (a pipe, a device, a sparse file).
+There are three kinds: changes of bytes (in any file), of JSON values (in files or lines of JSON), and of the file
+itself (a pipe, a device, a sparse file).
 """
 
 import os
@@ -24,7 +24,7 @@ VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 NUMBERS = (b"1" * 5000, b"-1", b"1e999", b"0", b"99999999999999999999999", b"1.5", b"NaN", b"Infinity", b"0x10", b"")
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
-# Each is long work for a careless pattern, or no text at all.
+# Texts that take long with a careless pattern, or are not text.
 INSERTS = (
     b"\0" * 64, b"\xff\xfe\x00", b" " * 200_000, b"\n" * 100_000, b"\r", b"\x1b[2J", b"[" * 100_000, b'{"a":' * 50_000,
     b"1" * 20_000, b"Initializing a V1 LLM engine " * 20_000, b'"seq_id" : ' * 20_000, b":::MLLOG ",
@@ -40,7 +40,7 @@ def _place(content: bytes, chance: random.Random) -> int:
 
 
 def flip(content: bytes, chance: random.Random) -> bytes:
-    """One bit of each of one to three bytes."""
+    """Change one bit of each of one to three bytes."""
     changed = bytearray(content)
     for _ in range(chance.randint(1, 3) if changed else 0):
         changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
@@ -86,7 +86,7 @@ def _swap(lines: list[bytes], chance: random.Random) -> None:
 
 
 def number(content: bytes, chance: random.Random) -> bytes:
-    """Another number, or none, where one stands."""
+    """Replace a number by another one, or remove it."""
     matches = list(_NUMBER.finditer(content))
     if not matches:
         return content
@@ -102,12 +102,12 @@ def encoding(content: bytes, chance: random.Random) -> bytes:
 
 
 def replace(content: bytes, chance: random.Random) -> bytes:
-    """Nothing of it."""
+    """Empty the file."""
     return chance.choice((b"", b"\n", b"null", b"[]", b"{}", b"0", b'"x"', b"[" * 100_000, chance.randbytes(4096)))
 
 
 def json_value(content: bytes, chance: random.Random) -> bytes:
-    """Another value, no value, or the same key twice, somewhere in a JSON file or in a line of one."""
+    """Change a value, remove it, or repeat its key, somewhere in a JSON file or in a line of one."""
     lines = content.splitlines(keepends=True)
     document = _parsed(content)
     if document is not None:
@@ -131,7 +131,7 @@ def _parsed(content: bytes) -> Any:
 
 
 def _with_changed_node(value: Any, chance: random.Random) -> Any:
-    """The value with one node of it exchanged or taken out."""
+    """Return the value with one node changed or removed."""
     if not isinstance(value, dict | list) or not value:
         return chance.choice(VALUES)
     keys = list(value) if isinstance(value, dict) else list(range(len(value)))
@@ -168,7 +168,7 @@ CONTENTS: dict[str, Change] = {
 
 
 def _write_sparse_file(size: int) -> Callable[[Path], object]:
-    """A file of NUL that takes no room on the disk."""
+    """Return a function that writes a file of NUL without space on the disk."""
     return lambda path: [path.touch(), os.truncate(path, size)]
 
 
@@ -189,14 +189,14 @@ KINDS: dict[str, Callable[[Path], object]] = {
     "endless": lambda path: path.symlink_to("/dev/zero"),
     "outside": lambda path: path.symlink_to("/etc/passwd"),
     "sparse": _write_sparse_file(6 << 30),
-    "large": _write_sparse_file(500 << 20),  # within every limit on logs
+    "large": _write_sparse_file(500 << 20),  # within each limit on logs
     "socket": _socket,
-    "nothing": lambda path: None,  # it is gone
+    "nothing": lambda path: None,  # it is removed
 }
 
 
 def mutate(path: Path, chance: random.Random, kinds_share: float = 0.15) -> str:
-    """Change one file, or put something else in its place; returns how, "" where nothing could be changed."""
+    """Change one file, or replace it by another object. Return the change, or "" if no change is possible."""
     if chance.random() < kinds_share:
         name = chance.choice(list(KINDS))
         path.unlink()
@@ -210,5 +210,5 @@ def mutate(path: Path, chance: random.Random, kinds_share: float = 0.15) -> str:
 
 
 def clear(folder: Path) -> None:
-    """Remove a folder with whatever lies in it."""
+    """Remove a folder with its content."""
     shutil.rmtree(folder, ignore_errors=True)

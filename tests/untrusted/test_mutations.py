@@ -1,4 +1,4 @@
-"""Whatever lies in a run directory, a tree, a store or a named file: each command ends with a contracted exit code."""
+"""Mutated run directories, trees, stores and named files: each command ends with a contracted exit code."""
 
 import random
 import shutil
@@ -19,13 +19,13 @@ from tests.untrusted.mutations import KINDS, clear, mutate
 
 
 def parametrize_numbers(quick: int, *ends: int) -> pytest.MarkDecorator:
-    """The first mutations by their numbers, and the others up to each end in `make test-long`."""
+    """Return the first mutations by number for `make test`, and the others for `make test-long`."""
     longer = [pytest.param(range(*part), marks=pytest.mark.long) for part in pairwise((quick, *ends))]
     return pytest.mark.parametrize("numbers", [range(quick), *longer], ids=str)
 
 
 def problems(work: Callable[[int], str], numbers: range) -> list[str]:
-    """What is wrong after each mutation."""
+    """Return the violations after each mutation."""
     return [said for _, said in run_in_sandbox(lambda place: work(numbers[place]), len(numbers)) if said]
 
 
@@ -35,14 +35,14 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-# A run directory ------------------------------------------------------------------------------------------------------
+# Run directory --------------------------------------------------------------------------------------------------------
 
 RUNS = ("performance/run_1", "accuracy")
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A performance and an accuracy run, judged once so that nothing is left to import."""
+    """Return a performance and an accuracy run, judged once so that all modules are imported."""
     root = tmp_path_factory.mktemp("untrusted")
     runs = DummyRuns()
     for name, mode in zip(RUNS, ("performance", "accuracy"), strict=True):
@@ -54,7 +54,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mutate_and_judge(result: Path, folder: Path, number: int) -> str:
-    """Change a file of a copy by its number, and ask some judges, or all; says what is wrong."""
+    """Change a file of a copy by its number, and call some judges, or all. Return the violation."""
     chance = random.Random(f"run directory {number}")
     copy, out = folder / "result", folder / "out"
     clear(folder)
@@ -75,7 +75,7 @@ def mutate_and_judge(result: Path, folder: Path, number: int) -> str:
 
 
 def _reseal(run: RunDir) -> bool:
-    """Seal anew, where every file can be read."""
+    """Attest the run again, if each file can be read."""
     if any(path.is_symlink() or not path.is_file() or path.stat().st_size > 1 << 20 for path in run.root.iterdir()):
         return False
     reseal(run)
@@ -83,7 +83,7 @@ def _reseal(run: RunDir) -> bool:
 
 
 def _verify(copy: Path, out: Path, path: Path, *, tell: bool) -> str:
-    """verify finds every byte that was changed since the run was sealed, and names the file."""
+    """Check that verify finds each byte that changed after the attestation, and names the file."""
     code, output = call(*commands_on_runs(copy, out)["verify"])
     if problem := contract_violation("verify", code, output):
         return problem
@@ -97,7 +97,7 @@ def test_mutated_run_directories_end_with_contracted_exit_codes(result: Path, tm
     assert problems(lambda number: mutate_and_judge(result, tmp_path / "one", number), numbers) == []
 
 
-# An input -------------------------------------------------------------------------------------------------------------
+# Input ----------------------------------------------------------------------------------------------------------------
 
 RUN = """scenario: Server
 engine: dummy
@@ -156,7 +156,7 @@ INPUTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy, because `signoff` writes its verdict into it."""
+    """Return a copy of a run, because `signoff` writes its verdict into it."""
     return DummyRuns().copy(tmp_path_factory.mktemp("run") / "run_1", "Offline").root
 
 
@@ -170,9 +170,9 @@ def _words(name: str, run: Path, folder: Path) -> list[str]:
 def test_mutated_input_files_end_with_contracted_exit_codes(
     run: Path, tmp_path: Path, name: str, numbers: range
 ) -> None:
-    """The first mutations put something else in its place."""
+    """The first mutations replace the input by another object."""
     (tmp_path / name).write_text(INPUTS[name][0])
-    assert contract_violation(name, *call(*_words(name, run, tmp_path))) == ""  # and nothing is left to import
+    assert contract_violation(name, *call(*_words(name, run, tmp_path))) == ""  # all modules are then imported
     folder, kinds = tmp_path / "one", list(KINDS)
 
     def work(number: int) -> str:
@@ -204,7 +204,7 @@ def tree() -> Path:
 
 @parametrize_numbers(24, 400)
 def test_mutated_trees_end_with_contracted_exit_codes(tree: Path, tmp_path: Path, numbers: range) -> None:
-    """Beside the runs that it was made of."""
+    """The tree is beside its runs."""
     folder, runs = tmp_path / "tree", tree.parent / "runs"
 
     def work(number: int) -> str:

@@ -1,7 +1,7 @@
-"""Each tampering of a result is refused by the sign-off of a bundle.
+"""Tampered results: the sign-off of a bundle refuses each one.
 
-Somebody who reads our code changes a copy of a result (performance and accuracy run), wants to gain by it, and makes
-the seals anew.
+A person who knows this code changes a copy of a result (performance and accuracy run) to gain by it, and signs the
+runs again.
 """
 
 import re
@@ -37,7 +37,7 @@ REPLICAS, HELD_BACK, VLLM = "Server --replicas 2", "Server --admission shortest"
 
 @dataclass(frozen=True)
 class Tampering:
-    """Changes of some runs of a result of a scenario, and the file that is to be named; "" = any."""
+    """Changes of some runs of a result of a scenario, and the file that a finding must name; "" = any."""
 
     name: str
     changes: tuple[Change, ...]
@@ -72,12 +72,12 @@ def tampering(
 
 
 def set_value(path: str, value: object, file: str = MANIFEST) -> Change:
-    """Another value at a dotted place of a JSON file; ... takes it away."""
+    """Return a change of a value at a dotted place of a JSON file; ... removes it."""
     return lambda run: set_at(run.root / file, path, value)
 
 
 def replace_text(file: str, pattern: str, new: str) -> Change:
-    """What is found by a pattern, replaced once."""
+    """Return a change of the text that a pattern matches, once."""
 
     def change(run: RunDir) -> None:
         path = run.root / file
@@ -95,7 +95,7 @@ def requests(edit: Callable[[Json], Json]) -> Change:
 
 
 def responses(edit: Callable[[Json], Json], *left_out: str) -> Change:
-    """Another log of the responses, entry by entry, without some fields."""
+    """Return a change of the log of the responses, entry by entry, without some fields."""
 
     def change(run: RunDir) -> None:
         entries = [one | edit(one) for one in orjson.loads(run.accuracy_log.read_bytes())]
@@ -106,12 +106,12 @@ def responses(edit: Callable[[Json], Json], *left_out: str) -> Change:
 
 
 def accuracy_of(run: RunDir) -> RunDir:
-    """The accuracy run of a performance run."""
+    """Return the accuracy run of a performance run."""
     return RunDir(run.root.parents[1] / "accuracy")
 
 
 def error_as_a_number(run: RunDir) -> None:
-    """An error record whose flag is 1, not true."""
+    """Write an error record whose flag is 1 instead of true."""
 
     def change(record: Json) -> Json:
         return record | {"metadata": record["metadata"] | {"is_error": 1}} if record["key"] == "power_begin" else record
@@ -125,7 +125,7 @@ def scores_raised(run: RunDir) -> None:
 
 
 def log_cut(run: RunDir) -> None:
-    """As the official tool cuts it."""
+    """Truncate the log as the official tool does."""
     content = run.accuracy_log.read_bytes()
     run.accuracy_log.write_bytes(content[:4096] + b"\n\n...\n\n" + content[-4096:])
 
@@ -139,7 +139,7 @@ PRINTED = {
 
 
 def rate_half_a_percent_higher(key: str) -> Change:
-    """In both of LoadGen's logs."""
+    """Raise the rate in both logs of LoadGen."""
 
     def change(run: RunDir) -> None:
         rate = float(f"{read_detail(run.detail).number(key) * 1.005:.6g}")
@@ -149,7 +149,7 @@ def rate_half_a_percent_higher(key: str) -> Change:
     return change
 
 
-# Values of the wrong kind, or that another file contradicts -----------------------------------------------------------
+# Values of the wrong type, or that another file contradicts -----------------------------------------------------------
 
 WEIGHTS = {
     "files": 4, "tensors": 291, "parameters": 8030261248, "dtypes": {"BF16": 8030261248}, "precision": "bfloat16",
@@ -298,7 +298,7 @@ tampering(
     by=REQUESTS,
 )
 tampering("half-of-the-answers-invented", requests(lambda one: {"output_sha256": "ab" * 32} if one["seq"] % 2 else {}))
-# Which left the statistics of all others uncompared.
+# The statistics of all other values were then not compared.
 tampering("one-first-token-left-out", requests(lambda one: {"first_token_ns": None} if one["seq"] == 5 else {}))
 tampering("prompts-of-another-length", requests(lambda _: {"prompt_tokens": 900}))
 tampering(
@@ -307,7 +307,7 @@ tampering(
     lambda run: rebuild(run, 1),
     scenario="Offline",
 )
-# In all files but the log of the responses.
+# All files but the log of the responses
 tampering(
     "more-tokens-than-ids-in-both-legs",
     requests(lambda one: {"output_tokens": min(128, one["output_tokens"] + 6)}),
@@ -338,7 +338,7 @@ def sources() -> Iterator[ScoreSources]:
 
 @pytest.fixture
 def copy(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
-    """A result to change: runs of the dummy engine, or frozen ones of vLLM."""
+    """Return a result to change: runs of the dummy engine, or frozen ones of vLLM."""
     dummy, frozen = DummyRuns(), FrozenRuns(tmp_path_factory)
 
     def make(scenario: str) -> Pair:

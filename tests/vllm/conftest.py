@@ -1,7 +1,7 @@
-"""Shared by the tests with the real vLLM: a tiny model, its greedy responses by transformers, runs, nodes of Ray.
+"""Fixtures of the tests with the real vLLM: a tiny model, its greedy responses by transformers, runs, nodes of Ray.
 
-Everything here starts at least one engine, which takes half a minute; whatever can be shared is made once.
-All but test_first_run.py is of `make test-engines`.
+Each fixture starts at least one engine, which takes half a minute, so tests share them. All tests but
+test_first_run.py are in `make test-engines`.
 """
 
 import os
@@ -22,8 +22,10 @@ from tests.vllm.vllm_runs import Runs
 
 @pytest.fixture(scope="module", autouse=True)
 def own_environment(tmp_path_factory: pytest.TempPathFactory, environment: None) -> None:
-    """A cache of our own, a small key-value cache and a thread, for this process and all runs: a second thread has
-    nothing to do in so small a model but to wait, which it does computing."""
+    """Set a separate cache, a small key-value cache and one thread, for this process and all runs.
+
+    In such a small model, a second thread would only wait, and use CPU time.
+    """
     os.environ[CACHE_VARIABLE] = str(session_folder(tmp_path_factory) / "cache")
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -40,19 +42,19 @@ def tiny_model(tiny_model_folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def dataset(tiny_model: Path) -> Dataset:
-    """The bundled articles, tokenized for the tiny model."""
+    """Return the bundled articles, tokenized for the tiny model."""
     return load_dataset(bundled_dataset(str(tiny_model)))
 
 
 @pytest.fixture(scope="module")
 def responses(tiny_model_folder: Path) -> list[Response]:
-    """The tiny model's greedy response to each row of `dataset`."""
+    """Return the tiny model's greedy response to each row of `dataset`."""
     return read_responses(tiny_model_folder)
 
 
 @pytest.fixture(scope="module")
 def sentences(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[str]]]:
-    """NLTK's own splitting of a text into sentences."""
+    """Return the sentence splitter of NLTK."""
     with nltk_sentences(tmp_path_factory.mktemp("nltk_data")) as split:
         yield split
 
@@ -66,7 +68,7 @@ def nodes() -> Iterator[SharedNodes]:
 
 @pytest.fixture
 def cluster(nodes: SharedNodes) -> TwoNodes:
-    """Two nodes of Ray."""
+    """Return two nodes of Ray."""
     return nodes.running()
 
 

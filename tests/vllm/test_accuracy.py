@@ -1,4 +1,4 @@
-"""Accuracy runs with the real vLLM: LoadGen was given the honest responses; scores are the reference's."""
+"""Accuracy runs with the real vLLM: LoadGen received the honest responses, and the scores are correct."""
 
 import ast
 import re
@@ -38,7 +38,7 @@ def test_an_accuracy_run_has_greedy_responses_and_reference_scores(
 def check_accuracy_run(
     run: FinishedRun, spec: Spec, responses: list[Response], dataset: Dataset, sentences: Sentences, model: Path
 ) -> None:
-    """LoadGen was given the responses of greedy decoding, and the scores are those of the reference procedure."""
+    """Check that LoadGen received greedy responses, and that the scores are those of the reference."""
     entries, requests = read_accuracy_log(run.dir.accuracy_log), run.requests
     assert sorted(entry.qsl_idx for entry in entries) == list(range(spec.samples))
     assert run.result["verdict"] == "DONE"
@@ -55,18 +55,18 @@ def check_accuracy_run(
             assert ids_of(entry.token_data or b"") == ids[:1]
     scores = orjson.loads(run.dir.accuracy_json.read_bytes())["scores"]
     assert scores == reference_scores(run, dataset.targets, sentences, model)
-    text = run.dir.accuracy_text.read_text()  # as the official checker looks through it
+    text = run.dir.accuracy_text.read_text()  # as the official checker searches it
     for score in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
         (stated,) = re.findall(rf".*'{score}':\s+'?([\d.]+)'?.*", text)
         assert float(stated) == scores[score]
     (length,) = re.findall(r".*'gen_len':\s([\d.]+).*", text)
     assert int(length) == scores["gen_len"]
     (line,) = [line for line in text.splitlines() if line.startswith("{")]
-    assert ast.literal_eval(line)["gen_num"] == spec.samples  # plain numbers: NumPy's own would not parse
+    assert ast.literal_eval(line)["gen_num"] == spec.samples  # plain numbers, because NumPy's own cannot be parsed
 
 
 def reference_scores(run: FinishedRun, targets: list[str], sentences: Sentences, model: Path) -> dict[str, Any]:
-    """The reference evaluation, from LoadGen's log to the scores, with none of our code."""
+    """Return the scores of the reference evaluation of LoadGen's log, without code of the harness."""
     from transformers import AutoTokenizer
 
     log = {entry["qsl_idx"]: entry["data"] for entry in orjson.loads(run.dir.accuracy_log.read_bytes())}

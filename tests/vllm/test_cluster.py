@@ -1,4 +1,4 @@
-"""Replicas on two nodes of a real Ray cluster: through LoadGen to the record, and what ends them."""
+"""Replicas on two nodes of a real Ray cluster: the record of a run, and the causes that end it."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def run_main(start_main: StartMain) -> RunMain:
 
 
 def start_run(cluster: TwoNodes, start_main: StartMain, out: Path) -> StartedMain:
-    """A run with a replica on each node that has answered queries and would go on for minutes."""
+    """Start a run with a replica on each node that has completed queries and would continue for minutes."""
     started = start_main(*arguments("Server", out, "--cluster", cluster.address, conf=LONG_USER_CONF))
     until(lambda: progress(out).get("completed", 0) > 20, "responses", process=started.process)
     return started
@@ -49,7 +49,7 @@ def start_run(cluster: TwoNodes, start_main: StartMain, out: Path) -> StartedMai
 
 @pytest.fixture
 def running(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterator[tuple[StartedMain, Path]]:
-    """A run that leaves nothing behind."""
+    """Yield a run that must leave no process."""
     out = tmp_path / "run"
     started = start_run(cluster, start_main, out)
     groups = [run_pid(out), *(replica.pid for replica in cluster.replicas())]
@@ -66,7 +66,7 @@ def running(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterato
 
 @pytest.fixture(scope="module")
 def run(nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished Offline run."""
+    """Return a finished Offline run."""
     cluster = nodes.running()
     folder = tmp_path_factory.mktemp("cluster")
     out = folder / "run"
@@ -153,7 +153,7 @@ def test_a_killed_raylet_ends_the_run(cluster: TwoNodes, running: tuple[StartedM
 
 @pytest.fixture
 def starting_run(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterator[tuple[StartedMain, Path]]:
-    """A run whose replicas are about to be started and would never be warm, and which leaves nothing behind."""
+    """Yield a run whose replicas are about to start and would never be warm, and which must leave no process."""
     out = tmp_path / "run"
     started = start_main(*arguments("Server", out, "--cluster", cluster.address, "--dummy-ttft-ms", 1e9))
     main = psutil.Process(started.process.pid)
@@ -189,7 +189,7 @@ def test_doctor_lists_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
     for node in nodes:
         assert {"python", "ray"} <= node["software"].keys()
         assert node["round_trip_ms"] > 0
-        assert abs(node["clock_offset_ms"]) < 1000 + node["round_trip_ms"]  # as far as can be told
+        assert abs(node["clock_offset_ms"]) < 1000 + node["round_trip_ms"]  # as far as it is known
         assert node["harness"]["git_commit"]
     reported = [row["text"] for row in response["findings"] if row["rule"] == "machine/node"]
     assert all("clock " in text and "round trip " in text for text in reported)
@@ -201,7 +201,7 @@ def test_more_cores_than_the_nodes_offer_are_refused(cluster: TwoNodes, run_main
     assert "offers Ray 4 CPU, but 5 replicas on this node need 5" in finished.stderr
 
 
-# The last one here, as it leaves no cluster behind.
+# The last test here, because it leaves no cluster.
 @pytest.mark.parametrize(
     ("part", "lost"),
     [

@@ -1,6 +1,6 @@
-"""Devices of replicas on a Ray cluster: nodes that are said to have GPUs, whose number Ray takes on trust.
+"""Devices of replicas on a Ray cluster: nodes with claimed GPUs, whose number Ray does not check.
 
-The dummy engine takes vLLM's places for such a machine, and tells which devices its process sees.
+The dummy engine takes the places of vLLM for such a host, and reports the devices of its process.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.support.runs.run_commands import arguments
 pytestmark = [pytest.mark.vllm, needs_ray]
 
 GPUS = 2  # of each node
-# VLLM_ is among the beginnings of variables that hold on all nodes.
+# Variables that begin with VLLM_ are set on all nodes
 WITH_DEVICES = f"""
 import os, sys
 if {{"sut.replicas.replica", "default_worker.py"}} & {{word.rpartition("/")[2] for word in sys.orig_argv}}:
@@ -44,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
     folder = tmp_path_factory.mktemp("on-nodes")
     (folder / "sitecustomize.py").write_text(WITH_DEVICES)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))  # which the nodes' processes inherit
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))  # inherited by the processes of the nodes
         nodes = TwoNodes(GPUS)
     yield nodes
     nodes.shutdown()

@@ -1,4 +1,4 @@
-"""Two real vLLM engines on two nodes of a real Ray cluster, alone on the machine: Ray gives up a node that is late."""
+"""Two real vLLM engines on two nodes of a real Ray cluster, alone on the host, because Ray gives up a late node."""
 
 import os
 from pathlib import Path

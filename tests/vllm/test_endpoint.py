@@ -1,4 +1,4 @@
-"""Runs over HTTP against the real vLLM server: the same IDs as in the run's process, and an honest end when it dies."""
+"""Runs over HTTP against the real vLLM server: equal IDs, and the end of a run when the server dies."""
 
 import contextlib
 import dataclasses
@@ -53,7 +53,7 @@ def _command(model: Path, run_dir: Path, port: int, *arguments: str, command: st
 
 @contextlib.contextmanager
 def _running(model: Path, folder: Path, *options: str) -> Iterator[int]:
-    """A vLLM server; gives its port."""
+    """Start a vLLM server. Yield its port."""
     port = _free_port()
     words = [*SERVER.format(model=model, port=port).split(), *options]
     log = folder / "server.log"
@@ -73,7 +73,7 @@ def _running(model: Path, folder: Path, *options: str) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def port(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A server for the dialects of token IDs and of text. The tiny model has no chat template."""
+    """Start a server for the dialects of token IDs and of text. The tiny model has no chat template."""
     template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     options = ("--enable-scale-out", "--chat-template", template)
     with _running(tiny_model, tmp_path_factory.mktemp("server"), *options) as port:
@@ -85,7 +85,7 @@ def test_responses_over_http_equal_those_in_the_process(
     scenario: str, dialect: str, port: int, tiny_model: Path, responses: list[Response], tmp_path: Path
 ) -> None:
     run_dir = tmp_path / "run"
-    named = ("--api-dialect", dialect) if dialect == "vllm" else ()  # the other one is found
+    named = ("--api-dialect", dialect) if dialect == "vllm" else ()  # the other dialect is detected
     arguments = ("--scenario", scenario, "--accuracy", *named, "--total-sample-count", "24")
     run: FinishedRun = execute_run(_command(tiny_model, run_dir, port, *arguments), run_dir)
     assert run.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), run
@@ -119,7 +119,7 @@ def test_a_run_on_the_chat_route_counts_its_tokens(port: int, tiny_model: Path, 
 
 @pytest.mark.parametrize("dialect", ["vllm", "vllm-tokens"])
 async def test_each_proxy_manipulation_fails_or_is_recorded(dialect: str, port: int) -> None:
-    # Long enough that the first event never holds a whole response, however late the server's front end is.
+    # Long enough that the first event never has the complete response, however late the front end of the server is.
     sampling = dataclasses.replace(SAMPLING, min_tokens=90, max_tokens=96)
     for name, row in ROWS.items():
         try:

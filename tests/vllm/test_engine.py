@@ -1,4 +1,4 @@
-"""The vLLM engine by itself: what it is asked to do, what it answers, and which configurations it refuses."""
+"""The vLLM engine alone: its requests, its responses, and the configurations that it refuses."""
 
 import asyncio
 import os
@@ -26,12 +26,12 @@ from tests.support.processes.patience import patiently
 
 pytestmark = pytest.mark.vllm
 
-# vLLM's cache works in blocks of tokens; on CPUs a block has 128.
+# vLLM's cache has blocks of tokens; on CPUs a block has 128.
 MORE_THAN_A_BLOCK = 300
 
 
 class Reply(FakeSink):
-    """All that was reported of one request, in order, and what the engine's activity was each time."""
+    """All reports on one request, in order, and the activity of the engine at each."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -49,7 +49,7 @@ class Reply(FakeSink):
 
     @property
     def response(self) -> tuple[list[int], str, int]:
-        """Its IDs, its finish reason, and how many prompt tokens came from a cache."""
+        """Return its IDs, its finish reason, and the number of cached prompt tokens."""
         ids, finish_reason, cached_tokens = dict(self.events)["done"]
         return ids, finish_reason, cached_tokens
 
@@ -57,17 +57,17 @@ class Reply(FakeSink):
 async def ask(
     engine: Engine, *prompts: list[int], lengths: Sequence[tuple[int, int] | None] | None = None
 ) -> list[Reply]:
-    """Submit all prompts at once, with output lengths of their own, and wait for the end of each."""
+    """Submit all prompts at once, with their own output lengths, and wait for the end of each."""
     replies = [Reply(engine) for _ in prompts]
     for seq, (reply, prompt, limits) in enumerate(zip(replies, prompts, lengths or [None] * len(prompts), strict=True)):
         engine.submit(Request(reply, prompt, seq=seq, output_lengths=limits))
     await patiently(asyncio.gather(*(reply.over.wait() for reply in replies)), "the replies")
-    await asyncio.sleep(0.5)  # a second response would come now
+    await asyncio.sleep(0.5)  # a second response would arrive now
     return replies
 
 
 class Running:
-    """A started engine on an event loop of its own, as in a run."""
+    """A started engine on its own event loop, as in a run."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -84,7 +84,7 @@ class Running:
 
 @pytest.fixture(scope="module")
 def plan(tiny_model: Path) -> RunPlan:
-    """The plan of a Server run, with the engine options that a user gets who asks for none."""
+    """Return the plan of a Server run, with the engine options of a user who sets none."""
     return prepare(make_config({"scenario": "Server", "model_path": str(tiny_model), "target_qps": 2})).plan
 
 
@@ -92,7 +92,7 @@ def plan(tiny_model: Path) -> RunPlan:
 def running(plan: RunPlan) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in plan.environment.items():
-            if name not in os.environ:  # what is set for all tests here wins, as in a run
+            if name not in os.environ:  # the environment of all tests here takes precedence, as in a run
                 patch.setenv(name, value)
         with engine_turn:
             running = Running(make_engine(plan))
@@ -102,7 +102,7 @@ def running(plan: RunPlan) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def replies(running: Running, dataset: Dataset) -> list[Reply]:
-    """All 64 articles at once."""
+    """Return the replies to all 64 articles at once."""
     assert len(dataset) == 64
     return running.ask(*dataset.prompts)
 
@@ -126,15 +126,15 @@ def test_a_repeated_prompt_is_computed_again(running: Running, dataset: Dataset,
     first, second = running.ask(prompt)[0].response, running.ask(prompt)[0].response
     assert first == second
     assert first[2] == 0
-    assert responses[dataset.prompts.index(prompt)].matches(first[0])  # alone as among others
+    assert responses[dataset.prompts.index(prompt)].matches(first[0])  # equal alone and among others
 
 
 def test_responses_equal_greedy_decoding(replies: list[Reply], responses: list[Response]) -> None:
     outputs = [reply.response[0] for reply in replies]
     assert not [ids for ids, response in zip(outputs, responses, strict=True) if not response.matches(ids)]
-    # A tie may part a few of them; were it many, the comparison would be worth nothing.
+    # A tie may change a few of them. With many, the comparison would prove nothing.
     assert sum(ids == response.ids for ids, response in zip(outputs, responses, strict=True)) >= 60
-    # Each once, the first token at once.
+    # Each once, the first token at once
     assert [reply.names for reply in replies] == [["first", "done"]] * 64
     assert [reply.events[0][1] for reply in replies] == [ids[0] for ids in outputs]
 
@@ -173,7 +173,7 @@ def test_activity_changes_within_a_request(running: Running, replies: list[Reply
     before = running.engine.activity()
     longest = max(replies, key=lambda reply: len(reply.response[0]))
     at_first_token, at_end = longest.activity
-    # Between the first and the last of 128 tokens nothing is said to the sink, and yet the watchdog must see life.
+    # Between the first and the last of 128 tokens the sink receives nothing, but the watchdog must see progress.
     assert at_end - at_first_token > 10
     assert running.engine.activity() == before, "an idle engine makes no progress"
 
@@ -191,11 +191,11 @@ def test_a_refused_request_fails_alone(running: Running, dataset: Dataset) -> No
     running.engine.check_alive()
 
 
-# Configurations that are refused, without waiting for an engine -------------------------------------------------------
+# Refused configurations, without waiting for an engine ----------------------------------------------------------------
 
 
 def start_refusal(model: Path, **options: Any) -> HarnessError:
-    """How the engine refuses options (on top of small defaults)."""
+    """Return the error of the engine for options, added to small defaults."""
     base = {"dtype": "float32", "enforce_eager": True, "enable_prefix_caching": False, "max_model_len": 1000}
     engine = VllmEngine(str(model), {**base, **options}, SAMPLING, stream_first_token=True)
     with engine_turn, pytest.raises(HarnessError) as caught:
@@ -227,7 +227,7 @@ def test_a_folder_without_a_model_is_bad_input(tmp_path: Path) -> None:
 
 
 class AsyncLlmStandIn:
-    """What `AsyncLLM` would be with vLLM's own configuration, but without processes."""
+    """A stand-in for `AsyncLLM` with vLLM's own configuration, but without processes."""
 
     def __init__(self, config: Any) -> None:
         self.vllm_config = config
@@ -243,7 +243,7 @@ class AsyncLlmStandIn:
 
 @pytest.fixture
 def engine_stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[AsyncLlmStandIn]:
-    """Engines that were 'started' in a test."""
+    """Return the engines that were 'started' in a test."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
     made: list[AsyncLlmStandIn] = []
@@ -257,7 +257,8 @@ def engine_stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[AsyncLlmStandIn]:
 
 
 def test_an_option_changed_by_vllm_stops_the_start(tiny_model: Path, engine_stand_ins: list[AsyncLlmStandIn]) -> None:
-    error = start_refusal(tiny_model, async_scheduling=True)  # not available on CPUs: vLLM logs it and goes on without
+    # Not available on CPUs: vLLM logs it and continues without
+    error = start_refusal(tiny_model, async_scheduling=True)
     assert engine_stand_ins, "vLLM accepted the option"
     assert isinstance(error, SetupError)
     assert re.search("async_scheduling: requested True, .* has False", error.message)

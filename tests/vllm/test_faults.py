@@ -1,4 +1,4 @@
-"""Violent ends of a run with the real vLLM: the right exit code, no claim, and no process left behind."""
+"""Violent ends of a run with the real vLLM: the right exit code, no verdict, and no remaining process."""
 
 import signal
 from pathlib import Path
@@ -17,14 +17,14 @@ from tests.vllm.vllm_runs import run_words
 
 pytestmark = pytest.mark.vllm
 
-# Minutes of work, so that whatever happens, happens in its midst.
+# Minutes of work, so that each disturbance happens during the run
 LONG = "*.Offline.min_duration = 600000\n*.Offline.min_query_count = 1\n*.Offline.target_qps = 10\n"
-LONG_SAMPLES = 6656  # 1.1 × 600 s × 10 samples/s, in whole datasets of 64
+LONG_SAMPLES = 6656  # 1.1 × 600 s × 10 samples/s, in complete datasets of 64
 
 
 @pytest.fixture
 def running(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> tuple[StartedMain, Path]:
-    """An Offline run in the midst of its queries: some are answered and in the manifest."""
+    """Start an Offline run with some completed queries, which the manifest counts."""
     out = tmp_path / "run"
     with engine_turn:
         started = start_main(*run_words(tiny_model, out, LONG, ["--scenario", "Offline"]), anew=True)
@@ -44,7 +44,7 @@ def test_a_killed_engine_core_ends_the_run(running: tuple[StartedMain, Path]) ->
     assert "engine.log" in finished.stderr
     assert (
         0 < len(read_request_table(RunDir(out).requests)) < LONG_SAMPLES
-    )  # what was answered until then, whole lines only
+    )  # completed requests so far, complete lines only
 
 
 def test_a_cache_larger_than_memory_is_refused_with_the_reason_of_vllm(
@@ -54,7 +54,8 @@ def test_a_cache_larger_than_memory_is_refused_with_the_reason_of_vllm(
     with engine_turn:
         finished = run_main(*run_words(tiny_model, tmp_path / "run", LONG, ["--scenario", "Offline"]))
     check_failed(finished, tmp_path / "run", ExitCode.REFUSED, "engine.log")
-    assert "engine.log: ValueError: " in finished.stderr  # of the core's process; the run's own knows that it failed
+    # Error of the core's process; the process of the run knows that it failed
+    assert "engine.log: ValueError: " in finished.stderr
     assert "999999" in finished.stderr
     assert "fix: read engine.log in the run directory" in finished.stderr
 

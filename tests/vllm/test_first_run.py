@@ -1,4 +1,4 @@
-"""The run of the real vLLM in `make test`, started as a user starts it."""
+"""The run of the real vLLM in `make test`, started as by a user."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from runs.errors import ExitCode
 from tests.support.engines.greedy import Response
 from tests.vllm.vllm_runs import check_responses, execute_run, run_command
 
-# As many queries as there are samples, and limits that any machine keeps: the verdict tells nothing of its speed.
+# As many queries as samples, and limits that each host meets, so the verdict does not depend on the speed.
 CONF = """
 *.Server.target_qps = 20
 *.Server.min_duration = 1000

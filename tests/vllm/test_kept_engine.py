@@ -1,4 +1,4 @@
-"""A real vLLM engine that serves several runs: other scenarios, a run that was stopped, the caching audit."""
+"""A real vLLM engine that serves multiple runs: other scenarios, a stopped run, the caching audit."""
 
 import io
 import json
@@ -79,11 +79,12 @@ def test_runs_of_the_caching_audit_share_engines(tiny_model: Path, tmp_path: Pat
     with engine_turn:
         finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     folder = tmp_path / "run/audit/output_caching"
-    # The tiny model answers all articles in less than the shortest reference on a fast machine: no verdict then.
+    # On a fast host, the tiny model completes all articles in less than the shortest reference. Then there is no
+    # verdict.
     assert finished.returncode in (ExitCode.OK, ExitCode.REFUSED), finished.stdout + finished.stderr
     records = [json.loads(path.read_bytes()) for path in folder.glob("*/manifest.json")]
     assert len(records) >= 2 or finished.returncode == ExitCode.REFUSED
-    # All articles may be needed for one reference run. Then each reference run has its engine.
+    # One reference run may need all articles. Then each reference run has its own engine.
     references = [one for one in records if one["plan"]["sample_count"] == len(set(one["plan"]["rows"])) > 4]
     processes = {one["replicas"][0]["pid"] for one in records}
     assert len(processes) <= len(references)

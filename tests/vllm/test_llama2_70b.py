@@ -1,4 +1,4 @@
-"""The second benchmark with the real vLLM on a tiny Llama: long outputs, and its metric against the reference."""
+"""The second benchmark with the real vLLM on a tiny Llama: long outputs, and its metric."""
 
 import ast
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_responses_may_have_1024_tokens(run: FinishedRun) -> None:
 
 
 def test_scores_equal_those_of_the_reference_evaluation(run: FinishedRun, tmp_path: Path) -> None:
-    """Its steps [mlcommons/inference language/llama2-70b/evaluate-accuracy.py], one after the other."""
+    """The test executes the steps of [mlcommons/inference language/llama2-70b/evaluate-accuracy.py] in sequence."""
     plan = read_manifest(run.dir.manifest).plan
     with nltk_sentences(tmp_path) as split:
         expected = reference_scores(run, load_dataset(plan.dataset_path).targets, split, Path(plan.model_path))

@@ -1,4 +1,4 @@
-"""Two real vLLM engines behind one LoadGen, each in a process of its own on cores of its own."""
+"""Two real vLLM engines behind one LoadGen, each in its own process on its own cores."""
 
 import os
 from hashlib import sha256
@@ -20,7 +20,7 @@ TWO = ["--scenario", "Server", "--replicas", "2"]
 def test_two_replicas_give_the_responses_of_one_engine(
     tiny_model: Path, responses: list[Response], tmp_path: Path
 ) -> None:
-    """One engine's are greedy decoding's, as tests/vllm/test_runs.py holds; answers with a tie are left out."""
+    """The responses of one engine are those of greedy decoding (tests/vllm/test_vllm_runs.py). Ties are omitted."""
     run = execute_run(run_command(tiny_model, tmp_path / "run", SERVER, TWO), tmp_path / "run")
     assert run.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), run
     clear = {index for index, response in enumerate(responses) if min(response.margins) >= TIE}

@@ -1,4 +1,4 @@
-"""The engine's contract with other versions of vLLM, unpacked beside the installed one and put before it."""
+"""The engine with other versions of vLLM, unpacked beside the installed one and imported in place of it."""
 
 import os
 import subprocess
@@ -17,10 +17,10 @@ pytestmark = [
 ]
 
 CONTRACT = ("tests/vllm/test_engine.py", "tests/sut/vllm/test_options_in_force.py")
-SAME_TORCH = ("0.28.0", "0.30.0")  # need the torch that is installed
-ANOTHER_TORCH = "0.24.0"  # the newest for torch 2.11: its kernels cannot be loaded here, its signatures can be read
+SAME_TORCH = ("0.28.0", "0.30.0")  # need the installed torch
+ANOTHER_TORCH = "0.24.0"  # newest version for torch 2.11: its kernels cannot be loaded here, its signatures can be read
 
-# What the engine asks of vLLM before it starts.
+# The calls of vLLM before an engine starts.
 SIGNATURES = """
 from runs.benchmarks import BENCHMARKS
 from sut.vllm.interface import Interface
@@ -37,7 +37,7 @@ for one_process in (False, True):
 
 
 def unpacked(version: str, request: pytest.FixtureRequest) -> dict[str, str]:
-    """The environment in which a version is the one that is imported; fetched once, kept in pytest's cache."""
+    """Return the environment in which a version is imported. It is fetched once, and kept in pytest's cache."""
     folder = Path(request.config.cache.mkdir("vllm-versions")) / version  # type: ignore[union-attr]
     if not (folder / "vllm").is_dir():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
@@ -49,7 +49,7 @@ def unpacked(version: str, request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 def run(arguments: list[str], environment: dict[str, str]) -> str:
-    """What a Python program printed; its errors are shown where it fails."""
+    """Return the output of a Python program. Its errors are shown if it fails."""
     done = subprocess.run(
         [sys.executable, *arguments], cwd=HARNESS_ROOT, env=environment, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""Every scenario and mode through the front door with the real vLLM, each run started as a user starts it."""
+"""Each scenario and mode with the real vLLM, started as by a user."""
 
 import json
 from hashlib import sha256
@@ -71,9 +71,9 @@ def test_requested_options_are_in_effect(runs: Runs, tiny_model: Path, dataset: 
     assert [in_force["ttft_limit_ns"], in_force["tpot_limit_ns"]] == limits
     options = {"model": plan.model_path, **plan.engine_options}
     assert {option: configuration[option] for option in options} == options
-    assert configuration["environment"]["OMP_NUM_THREADS"] == "1"  # the user's wins
+    assert configuration["environment"]["OMP_NUM_THREADS"] == "1"  # the value of the user takes precedence
     assert configuration["enable_prefix_caching"] is (name not in WITHOUT_CACHING)
-    # Every article comes at least twice, so a cache must have been of use.
+    # Each article occurs at least twice, so a cache must have been useful.
     assert (manifest.observed.cached_prompt_tokens > 0) is (name not in WITHOUT_CACHING)
     weights = sha256((tiny_model / "model.safetensors").read_bytes()).hexdigest()
     assert run.manifest["observed"]["model"]["sha256"]["model.safetensors"] == weights
@@ -97,7 +97,7 @@ def test_reported_and_recomputed_numbers_exist(runs: Runs, name: str) -> None:
     result, scenario = runs[name].result, RUNS[name].scenario
     assert result["derived_from"] == "requests"
     for source in ("reported", "derived"):
-        # Under SingleStream LoadGen reports a latency; its samples/s is the inverse of it.
+        # In SingleStream, LoadGen reports a latency. Its samples/s is the inverse of it.
         rate = "samples_per_second_without_overhead" if scenario == "SingleStream" else "samples_per_second"
         assert result[source][rate] > 0
         assert result[source]["tokens_per_second"] > 0
@@ -130,7 +130,7 @@ def test_vllm_statistics_separate_prefill_and_decode(runs: Runs, name: str) -> N
     [("nonsense=1", True), ("tensor_parallel_size=many", False), ("data_parallel_size=0", False), ("model=x", False)],
 )
 def test_an_invalid_engine_argument_is_bad_input(tiny_model: Path, tmp_path: Path, argument: str, starts: bool) -> None:
-    """Those that the plan depends on are checked before anything starts; the others vLLM refuses."""
+    """Arguments that the plan depends on are checked before the start. vLLM refuses the others."""
     run_dir = tmp_path / "run"
     arguments = ["--scenario", "Offline", "--engine-arg", argument]
     run = execute_run(run_command(tiny_model, run_dir, OFFLINE, arguments), run_dir)

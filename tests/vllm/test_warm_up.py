@@ -1,4 +1,4 @@
-"""After the warm-up a real vLLM that compiles makes nothing more, up to its largest batch and full steps of prompts."""
+"""After the warm-up, a real vLLM that compiles creates nothing more, up to its largest batch and full prompt steps."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.vllm.warm_up_program import LIMITS
 pytestmark = pytest.mark.vllm
 
 
-# Which shapes are met is dynamo's to see; what inductor makes of them, a minute of computing, follows from that.
+# Dynamo decides which shapes occur; inductor only compiles them, which takes a minute
 @pytest.mark.parametrize("inductor", [False, pytest.param(True, marks=pytest.mark.long)], ids=["traced", "compiled"])
 def test_the_warm_up_leaves_nothing_to_compile(inductor: bool, tmp_path: Path) -> None:
     with engine_turn:
@@ -34,7 +34,7 @@ def test_the_warm_up_leaves_nothing_to_compile(inductor: bool, tmp_path: Path) -
             process.kill()
     assert process.returncode == 0, stderr[-3000:]
     reported = json.loads(stdout.splitlines()[-1])
-    # The counters count: the start compiled the model or took it from vLLM's cache; where it traces, the warm-up did.
+    # The counters count: the start compiled the model or took it from vLLM's cache. If it traces, the warm-up did.
     counted = reported["started"] if inductor else reported["warm"]["torch"]["stats"]
     assert {"num_aot_compiles", "num_aot_artifacts_loaded", "unique_graphs"} & counted.keys()
     assert reported["ended"] == reported["warm"]

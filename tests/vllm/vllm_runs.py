@@ -1,4 +1,4 @@
-"""Runs with the real vLLM as a user starts them; those that several files look at are run once a session."""
+"""Runs with the real vLLM as a user starts them. Runs that multiple files read are started once per session."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ from tests.support.processes.patience import finish
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that a user started and that came to its end, whatever that was."""
+    """A run of a user that ended, with any outcome."""
 
     dir: RunDir
     exit_code: int
@@ -57,7 +57,7 @@ class FinishedRun:
 
 
 def run_words(model: Path, run_dir: Path, conf: str, arguments: list[str]) -> list[str]:
-    """What follows `main.py` for a run, with a user.conf of its own beside the run directory."""
+    """Return the words after `main.py` for a run, with a user.conf beside the run directory."""
     conf_path = run_dir.with_suffix(".conf")
     conf_path.write_text(conf)
     places = ["--model-path", str(model), "--user-conf", str(conf_path), "--output-log-dir", str(run_dir)]
@@ -69,7 +69,7 @@ def run_command(model: Path, run_dir: Path, conf: str, arguments: list[str]) -> 
 
 
 def execute_run(command: list[str], run_dir: Path) -> FinishedRun:
-    """Start a run to its end."""
+    """Run to the end."""
     pipe = subprocess.PIPE
     with (
         engine_turn,
@@ -80,14 +80,15 @@ def execute_run(command: list[str], run_dir: Path) -> FinishedRun:
         try:
             stdout, stderr = finish(process, "the end of the run")
         finally:
-            process.terminate()  # it ends what it started
+            process.terminate()  # the run ends its processes
     return FinishedRun(RunDir(run_dir), process.returncode, stdout, stderr)
 
 
 def check_responses(run: FinishedRun, dataset: Dataset, responses: list[Response], samples: int) -> None:
-    """Each sample was issued equally often, and each response is that of greedy decoding.
+    """Check that each sample was issued equally often, and that each response is that of greedy decoding.
 
-    By hash, as performance runs keep no IDs; responses with a tie on their way are left to the accuracy runs.
+    The comparison uses hashes, because performance runs keep no IDs. Responses with a tie are left to the accuracy
+    runs.
     """
     requests = run.requests
     issued, indices = len(requests), requests.sample_index.tolist()
@@ -111,7 +112,7 @@ def check_responses(run: FinishedRun, dataset: Dataset, responses: list[Response
 
 @dataclass(frozen=True)
 class Spec:
-    """A run: its scenario and mode, its user.conf, and what else it is given."""
+    """A run: its scenario and mode, its user.conf, and its other options."""
 
     scenario: Scenario
     accuracy: bool
@@ -121,7 +122,7 @@ class Spec:
 
 
 OFFLINE = "*.Offline.min_duration = 1000\n*.Offline.min_query_count = 1\n*.Offline.target_qps = 100\n"
-# 459 queries are the fewest that early stopping accepts; INTERACTIVE makes fewer, so that it must be INVALID.
+# Early stopping accepts at least 459 queries. INTERACTIVE has fewer, so it must be INVALID.
 SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_query_count = 459\n"
 INTERACTIVE = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n"
 SINGLE_STREAM = "*.SingleStream.min_duration = 100\n*.SingleStream.target_latency = 1000\n"
@@ -131,7 +132,7 @@ CACHING = ("--engine-arg", "enable_prefix_caching=true", *STATISTICS)
 
 
 def read_shipped_conf(name: str) -> tuple[str, str]:
-    """A configuration that comes with the harness."""
+    """Return a configuration that comes with the harness."""
     return "--config", str(HARNESS_ROOT / "configs" / f"run-{name}.yaml")
 
 
@@ -148,8 +149,9 @@ RUNS = {
 PERFORMANCE = [name for name, spec in RUNS.items() if not spec.accuracy]
 ACCURACY = [name for name, spec in RUNS.items() if spec.accuracy]
 WITHOUT_CACHING = [name for name, spec in RUNS.items() if spec.arguments != CACHING]
-# Scenario and mode meet in the dummy's runs. What is vLLM's in these is in others here: LoadGen's Server in accuracy
-# mode in tests/vllm/test_llama2_70b.py, limits and the engine of SingleStream in the performance runs.
+# Scenario and mode are combined in the dummy's runs. Other tests cover vLLM's part of the omitted pairs: LoadGen's
+# Server
+# in accuracy mode in tests/vllm/test_llama2_70b.py, limits and the engine of SingleStream in the performance runs.
 LONG = ("server-accuracy", "interactive-accuracy", "single-stream-accuracy")
 STREAMS = "streams.json"  # beside a run
 
@@ -160,7 +162,7 @@ def for_each_run(names: Iterable[str]) -> pytest.MarkDecorator:
 
 
 class Runs:
-    """Starts each run when somebody first asks for it. Read them only."""
+    """Runs that start at the first access. Only read them."""
 
     def __init__(self, model: Path, factory: pytest.TempPathFactory) -> None:
         self._model, self._factory = model, factory

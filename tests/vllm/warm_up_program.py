@@ -1,7 +1,7 @@
-"""`python -m tests.vllm.warm_up_program WORK`: warm a compiling vLLM up, then work, and tell what was compiled when.
+"""Warm a compiling vLLM up, then work, and print what was compiled when: `python -m tests.vllm.warm_up_program WORK`.
 
-vLLM counts what it compiles and captures in the process that does it, so its core runs in this one, by its own switch
-VLLM_ENABLE_V1_MULTIPROCESSING=0. Prints one JSON object on its last line.
+vLLM counts what it compiles and captures in the process that does it. So its core runs in this process, by its own
+switch VLLM_ENABLE_V1_MULTIPROCESSING=0. The last line is one JSON object.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from tests.support.engines.small_tokenizer import make_tiny_llama
 from tests.support.official import SAMPLING
 
 LIMITS = {"max_num_seqs": 24, "max_num_batched_tokens": 1024}
-WORK_SIZES = (1, 3, 24, 30)  # queries at a time, the last more than fit
+WORK_SIZES = (1, 3, 24, 30)  # queries at a time; the last number exceeds the limit
 
 
 class WatchedEngine(OneProcessVllmEngine):
-    """Notes the largest number of queries that vLLM's scheduler had in one step."""
+    """An engine that records the largest number of queries in one step of vLLM's scheduler."""
 
     largest_batch = 0
 
@@ -35,7 +35,7 @@ class WatchedEngine(OneProcessVllmEngine):
 
 
 def compiled() -> dict[str, Any]:
-    """Everything that vLLM and torch have compiled and captured so far."""
+    """Return everything that vLLM and torch have compiled and captured so far."""
     from torch._dynamo.utils import counters
     from vllm.compilation.counter import compilation_counter
 
@@ -44,7 +44,7 @@ def compiled() -> dict[str, Any]:
 
 
 async def run(work: Path) -> dict[str, Any]:
-    """Start, warm up, work."""
+    """Start the engine, warm it up, and work."""
     model = make_tiny_llama(work / "model", [article.article for article in bundled_articles()])
     settings = {
         "scenario": "SingleStream",

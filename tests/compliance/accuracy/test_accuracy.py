@@ -1,4 +1,4 @@
-"""The scores equal the reference procedure, whatever the texts and however many processes; each pair's, to the bit."""
+"""Scores of texts: they equal the reference procedure to the bit, with any number of processes."""
 
 import multiprocessing
 import os
@@ -56,7 +56,7 @@ def sent_tokenize(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 
 
 def score_with_reference_packages(pairs: list[tuple[str, str]], sent_tokenize: Callable[[str], list[str]]) -> Scores:
-    """The evaluation in its plainest form, with the packages' own functions only."""
+    """Score pairs with the functions of the reference packages alone."""
     lines = [tuple("\n".join(sent_tokenize(text.strip())) for text in pair) for pair in pairs]
     scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
     scores = [scorer.score(reference, prediction) for prediction, reference in lines]
@@ -74,7 +74,7 @@ def test_sentences_are_split_as_by_nltk(sent_tokenize: Callable[[str], list[str]
 
 
 def test_scoring_imports_only_the_needed_parts_of_nltk() -> None:
-    """It takes a second, in every scoring process."""
+    """The import of all of NLTK takes a second in each scoring process."""
     code = (
         "import sys; from compliance.accuracy import punkt, rouge; assert not {'nltk', 'punkt'} & sys.modules.keys(); "
         "import nltk; print(nltk.PorterStemmer().stem('running'), rouge.score_pair('a', 'a').rouge1)"
@@ -108,7 +108,7 @@ def test_bundled_articles_are_split_as_by_nltk(
 # One pair -------------------------------------------------------------------------------------------------------------
 
 SCORER = rouge_scorer.RougeScorer(list(Rouge._fields), use_stemmer=True)
-# Few different words: many longest common subsequences of one length, of which the same one must be chosen.
+# Few different words: many longest common subsequences have one length, and the same one must be chosen.
 FEW_WORDS = st.lists(st.sampled_from(["a", "b", "c", "running", "runs", "\n", "!"]), max_size=40).map(" ".join)
 
 
@@ -128,7 +128,7 @@ def test_scores_of_texts_with_few_words_equal_the_reference(prediction: str, ref
 def test_scores_with_many_common_subsequences_of_one_length_equal_the_reference(
     prediction: str, reference: str
 ) -> None:
-    """Two or three words, more columns than a machine word has bits, and sentences that lack some words."""
+    """The texts have few words, more columns than a machine word has bits, and sentences that miss some words."""
     prediction, reference = (" ".join(text) for text in (prediction, reference))
     assert score_pair(prediction, reference) == expected(prediction, reference)
 
@@ -241,7 +241,7 @@ if __name__ == "__main__":
 def test_scoring_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED_WHILE_SCORING)
-    # The workers hold the other end of this pipe: it is read to its end only once the last of them is gone.
+    # The workers hold the other end of this pipe. The read ends only when the last worker has ended.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, script], env=environment, stdout=subprocess.PIPE) as killed:
         stdout, _ = finish(killed)

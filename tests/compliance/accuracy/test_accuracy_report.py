@@ -1,4 +1,4 @@
-"""The verdict at its bounds, files that the official checker reads as we do, and the scores of an accuracy log."""
+"""Verdicts at the limits of scores, files that the official checker reads, and the scores of an accuracy log."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from runs.record.layout import RunDir
 from tests.support.official import DATACENTER, EDGE, rouge
 from tests.support.published import PUBLISHED, needs_published
 
-# The official checker's patterns, which it matches against every line.
+# Patterns of the official checker, which it matches against each line
 PATTERNS = {
     **{name: rf".*'{name}':\s+'?([\d.]+)'?.*" for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")},
     "gen_len": r".*'gen_len':\s([\d.]+).*",
@@ -148,11 +148,11 @@ def test_published_accuracy_texts_are_read_and_meet_the_target() -> None:
 
 
 REFERENCES = ["The river rose .", "Dr. Marsh testified on Tuesday .", "Yes !"]
-END = 257  # stands for a special token: left out of the text
+END = 257  # special token, omitted from the text
 
 
 def decode(ids: Sequence[Sequence[int]]) -> list[str]:
-    """IDs below 256 are bytes, others special."""
+    """Return the text of IDs: an ID below 256 is a byte, any other ID is special."""
     assert all(type(token) is int for sample in ids for token in sample)
     return [bytes(token for token in sample if token < 256).decode() for sample in ids]
 
@@ -222,9 +222,9 @@ AS_INT32, AS_INT64 = (np.array(IDS, dtype).tobytes() for dtype in (np.int32, np.
     [
         (AS_INT64, None, IDS),
         (AS_INT64, 4, IDS),
-        (AS_INT32, 4, IDS),  # ID 0 is an ordinary token; only the count tells two int32 IDs from one int64
+        (AS_INT32, 4, IDS),  # ID 0 is an ordinary token. Only the count distinguishes two int32 IDs from one int64 ID.
         (AS_INT32[:12], None, IDS[:3]),
-        (AS_INT64, 3, IDS),  # a count that fits neither says nothing
+        (AS_INT64, 3, IDS),  # a count that fits neither width
         (b"", 0, []),
         (b"", None, []),
     ],
@@ -234,7 +234,7 @@ def test_the_integer_width_of_token_ids_is_detected(data: bytes, count: int | No
 
 
 def test_one_unambiguous_sample_decides_the_integer_width_of_a_log_without_counts() -> None:
-    ambiguous = np.array([ord("Y"), 0], np.int32).tobytes()  # would be one int64
+    ambiguous = np.array([ord("Y"), 0], np.int32).tobytes()  # would be one int64 ID
     log = [
         AccuracyEntry(seq_id=0, qsl_idx=0, data=ambiguous, token_count=None, token_data=None),
         entry(1, "plain", counted=False),

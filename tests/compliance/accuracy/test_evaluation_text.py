@@ -1,4 +1,4 @@
-"""Texts of evaluations: an honest one of each form is silent, and each number that is changed in it is found."""
+"""Texts of evaluations: a consistent text has no findings, and each changed number is found."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""output_caching: its plan, its rule at and around the limits, and what it refuses to judge."""
+"""output_caching: its plan, its rule near the limits, and runs that have no verdict."""
 
 import json
 import re
@@ -34,7 +34,7 @@ Run = Callable[..., tuple[AuditResult, list[str]]]
 
 @pytest.fixture
 def run_planned_audit(tmp_path: Path) -> Run:
-    """Plays the runner: each planned run is written with the pace given for its label, then all are judged."""
+    """Write each planned run with the pace of its label, and judge all of them."""
 
     def play(audit: AuditRequest[CachingOptions], **paces: dict[str, Any]) -> tuple[AuditResult, list[str]]:
         finished = runs_in_turn(TEST, audit, lambda spec: run_for(tmp_path, spec, audit.scenario, paces))
@@ -44,7 +44,7 @@ def run_planned_audit(tmp_path: Path) -> Run:
 
 
 def run_for(folder: Path, spec: RunSpec, scenario: str, paces: dict[str, dict[str, Any]]) -> RunArtifacts:
-    """A run of 1 s per sample, unless there is a pace for its label, for its kind and round, or for its kind.
+    """Write a run of 1 s per sample, unless the label, the kind and round, or the kind has a pace.
 
     `reference` may have `lengths`: prompt and output tokens of some rows.
     """
@@ -81,9 +81,9 @@ def test_the_planned_runs_have_the_expected_audit_configurations(tmp_path: Path)
     assert repeat.in_force["samples_per_query"] == 25
 
 
-# Scenario, further fields of the request, pace of the reference, of the repeats, whether they pass.
+# Scenario, further fields of the request, pace of the reference, pace of the repeats, whether the audit passes
 LIMITS = [
-    # strict, by the threshold that was asked for
+    # Strict, because of the requested threshold
     ("SingleStream", {}, {}, {"latency_ms": 1000.0}, True),
     ("SingleStream", {}, {}, {"latency_ms": 2000.0}, True),
     ("SingleStream", {}, {}, {"latency_ms": 910.0}, True),
@@ -93,14 +93,14 @@ LIMITS = [
     ("Offline", {}, {}, {"latency_ms": 910.0}, True),
     ("Offline", {}, {}, {"latency_ms": 909.0}, False),
     ("Offline", {}, {}, {"latency_ms": 1 / 0.00117}, False),  # 15% less
-    # The longest response decides the duration of an Offline run, so samples/s show no cache.
+    # The longest response decides the duration of an Offline run, so the samples/s show no cache.
     ("Offline", {}, {}, {"rate": 2.0}, True),
-    # A prefix cache shows in the first token alone, however short that takes.
+    # A prefix cache shortens only the first token.
     ("SingleStream", {}, {"ttft_ms": 20.0}, {"ttft_ms": 20.0, "latency_ms": 920.0}, True),
     ("SingleStream", {}, {"ttft_ms": 20.0}, {"ttft_ms": 14.0}, True),
     ("SingleStream", {}, {"ttft_ms": 20.0}, {"ttft_ms": 13.3}, False),
     ("SingleStream", {}, {"ttft_ms": 4.0}, {"ttft_ms": 1.0}, False),
-    # A sample that is 4% shorter may be faster by its length, and a longer one must be slower by its length.
+    # A sample that is 4% shorter may be faster for its length. A longer one must be slower for its length.
     ("Offline", {"sample_index": (0,)}, {"lengths": {0: (96, 48)}}, {"latency_ms": 1000 / 1.13}, True),
     ("Offline", {"sample_index": (0,)}, {"lengths": {0: (96, 48)}}, {"latency_ms": 1000 / 1.15}, False),
     ("Offline", {"sample_index": (0,)}, {"lengths": {0: (104, 52)}}, {"latency_ms": 1000 / 1.04}, True),
@@ -143,7 +143,7 @@ def test_the_result_names_the_deciding_run_and_its_samples(run_planned_audit: Ru
 
 
 def test_a_reference_run_that_repeats_a_sample_is_refused(run_planned_audit: Run, tmp_path: Path) -> None:
-    """Whatever the audit planned: the request logs show what the engine computed before."""
+    """The request logs show what the engine computed before, whatever the audit planned."""
     audit_request = request(sample_index=(3,))
     finished = runs_in_turn(TEST, audit_request, lambda spec: run_for(tmp_path, spec, "Offline", {"reference": {}}))
     again = replace(finished[2].spec, rows=finished[0].spec.rows)
@@ -154,7 +154,7 @@ def test_a_reference_run_that_repeats_a_sample_is_refused(run_planned_audit: Run
 
 @pytest.mark.parametrize("samples", [10, 64])
 def test_runs_too_short_to_measure_have_no_verdict(run_planned_audit: Run, samples: int) -> None:
-    """2,672 samples/s and 4,290 of a cache: all 64 samples take 24 ms, in the second reference run or the only run."""
+    """All 64 samples take 24 ms, in the second reference run or in the only run."""
     with pytest.raises(
         NoVerdictError, match=r"too fast to be measured: 64 samples took 0\.024 s, required: at least 0\.5 s"
     ) as caught:
@@ -178,7 +178,7 @@ def test_sample_indexes_are_positions_in_the_order_of_loading(tmp_path: Path) ->
     lengths = [(10, 5), (400, 100), (220, 60), (210, 55), (100, 128), *[(300, 50)] * 5]
     samples = [(index, *both) for index, both in enumerate(lengths)]
     run = write_run(tmp_path / "run", spec, rate=1.0, samples=samples, loaded=[9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
-    # Means 244 and 59.8 tokens: sample 2 (220, 60), which stands at place 7 of the loaded set.
+    # The means are 244 and 59.8 tokens. Sample 2 (220, 60) is at place 7 of the loaded set.
     assert TEST.more_runs(request(), [run])[0].label == "repeat-7-n10-round1"
 
 
@@ -188,7 +188,7 @@ def test_a_named_sample_of_unusual_length_has_no_verdict(run_planned_audit: Run)
     assert caught.value.fix == "use --sample-index auto"
 
 
-# Completeness, and what allows no verdict -----------------------------------------------------------------------------
+# Completeness, and runs without verdict -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("label", ["reference", "repeat"])

@@ -1,4 +1,4 @@
-"""output_consistency and output_length: a performance run against an accuracy run."""
+"""output_consistency and output_length: a performance run, compared with an accuracy run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,10 @@ def runs(
     logged: int | None = None,
     accuracy: Sequence[Sequence[int]] = RESPONSES,
 ) -> list[RunArtifacts]:
-    """An accuracy run with these responses; a performance run of (sample, response), the first `logged` logged."""
+    """Write an accuracy run with the responses and a performance run of (sample, response).
+
+    The log has the first `logged`.
+    """
     first_run = write_run(
         folder / "accuracy",
         RunSpec("accuracy", "accuracy"),
@@ -53,7 +56,7 @@ SAME = list(enumerate(RESPONSES))
 
 
 def changed_responses(count: int, at: int) -> list[tuple[int, Sequence[int]]]:
-    """The first `count` responses differ from token `at` on."""
+    """Return responses of which the first `count` differ from token `at` on."""
     return [(i, [*ids[:at], *[9] * (len(ids) - at)] if i < count else ids) for i, ids in SAME]
 
 

@@ -1,4 +1,4 @@
-"""How often output_caching errs, in simulated audits: a few here, all of docs/caching-errors.md in `make test-long`."""
+"""Error rates of output_caching in simulated audits: a few here, all of docs/caching-errors.md in `make test-long`."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""The decision procedure of output_caching on runs of given speeds, without files."""
+"""The decision procedure of output_caching, on runs of given speeds without files."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def simulate_audit(
     threshold: float = 0.1,
     **plan: object,
 ) -> tuple[AuditOutcome, list[Measurement]]:
-    """An audit of SingleStream: its outcome and its runs."""
+    """Simulate an audit of SingleStream. Return its outcome and its runs."""
     done: list[Measurement] = []
     audit_plan = Plan(samples, rows, threshold, **plan)  # type: ignore[arg-type]
     while isinstance(step := next_step(audit_plan, done), CachingRun):
@@ -62,7 +62,7 @@ def references(done: list[Measurement]) -> list[Measurement]:
 
 
 def saving(share: float, noise: Seconds = lambda run, place: 1.0) -> Seconds:
-    """A system that saves a share of the time of every sample that it computed before."""
+    """Return the seconds of a system that saves a share of the time of each sample that it computed before."""
     seen: Counter[tuple[int, int]] = Counter()  # (engine, row)
 
     def seconds(run: CachingRun, place: int) -> float:
@@ -95,7 +95,7 @@ def test_a_saving_below_the_threshold_passes(share: float) -> None:
 
 @pytest.mark.parametrize(("rows", "engines"), [(64, 4), (400, 1), (5_000, 1)])
 def test_reference_runs_use_samples_that_are_new_to_the_engine(rows: int, engines: int) -> None:
-    """A dataset with too few of them gets new engines."""
+    """A dataset with too few new samples requires new engines."""
     _, done = simulate_audit(saving(0.15), rows=rows, samples=32)
     issued: Counter[tuple[int, int]] = Counter()
     for measurement in done:
@@ -124,13 +124,13 @@ def test_one_disturbed_reference_run_does_not_decide() -> None:
 
 
 def test_a_cache_fails_although_a_disturbance_hides_it_in_one_round() -> None:
-    """The repeating runs of the first round are slow because the system was stopped."""
+    """The repeating runs of the first round are slow, because the system was stopped."""
     outcome, _ = simulate_audit(saving(0.25, lambda run, place: 2.0 if place in (1, 2) else 1.0))
     assert outcome.verdict == "FAIL"
 
 
 def test_a_cache_on_disk_does_not_pass() -> None:
-    """A new engine does not help: the samples are not new to the disk."""
+    """A new engine does not help, because the samples are stored on disk."""
     seen: set[int] = set()
 
     def seconds(run: CachingRun, place: int) -> float:
@@ -151,7 +151,7 @@ def test_a_cache_on_disk_does_not_pass() -> None:
 def test_the_limit_for_a_shorter_sample_is_raised_by_at_most_half_of_the_threshold(
     share: float, threshold: float
 ) -> None:
-    """The repeated sample has this share of the lengths of all others. A shorter sample has the higher limit."""
+    """The repeated sample has this share of the lengths of all others. A shorter sample has a higher limit."""
     outcome, _ = simulate_audit(
         lambda run, place: 0.2, indices=(0,), samples=15, threshold=threshold,
         lengths=lambda row: (round(1_000 * share) if row == 0 else 1_000, 50.0),
@@ -181,7 +181,7 @@ def test_repeated_samples_have_lengths_near_both_means() -> None:
 
 
 def test_samples_far_from_the_mean_are_not_repeated_alone() -> None:
-    """Half of the prompts are short and half are long. A verdict on one of them would compare lengths."""
+    """Half of the prompts are short and half are long. A verdict on one sample would compare lengths."""
     outcome, done = simulate_audit(saving(0.25), lengths=lambda row: (100 if row % 2 else 1_000, 50.0))
     assert outcome.verdict == "FAIL"
     assert {one.run.kind for one in done} == {REFERENCE, FEW}

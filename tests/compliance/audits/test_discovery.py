@@ -1,4 +1,4 @@
-"""Audits are found by their modules."""
+"""The search for audits in the modules of the package."""
 
 import sys
 from pathlib import Path

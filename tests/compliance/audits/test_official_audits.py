@@ -1,4 +1,4 @@
-"""TEST06 and TEST04: our verdicts, and the official scripts' texts, compared with the scripts of a checkout."""
+"""TEST06 and TEST04: the verdicts, and the texts of the official scripts. Some tests need a checkout of the scripts."""
 
 import json
 import subprocess
@@ -81,7 +81,7 @@ def test_missing_and_additional_responses_fail() -> None:
     assert failed_check_names([entry(GOOD)] * 99, count=100) == {"number of logged responses"}
     assert failed_check_names([entry(GOOD)] * 101, count=100) == {"number of logged responses"}
     assert "number of logged responses" in failed_check_names([], count=100)
-    assert "responses with a wrong length" in failed_check_names([], count=0)  # no response proves nothing
+    assert "responses with a wrong length" in failed_check_names([], count=0)  # an empty log proves nothing
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_begin_and_end_ids_are_checked_separately() -> None:
     )
     assert "responses with another special ID" not in {
         check.text for check in unknown
-    }  # nothing is claimed of what is not known
+    }  # unknown special IDs are not judged
 
 
 def test_responses_of_int64_ids_are_read() -> None:
@@ -120,11 +120,11 @@ def test_responses_of_int64_ids_are_read() -> None:
     assert dtype_of([wide]).name == "int64"
     assert failed_check_names([wide], scenario="Server") == set()
     assert dtype_of([wide, entry([1, 2, 3, 4])]).name == "int32"
-    # Counting half the tokens does not make int32 IDs into int64 ones.
+    # The counts of half of the tokens do not make int64 IDs of int32 ones.
     assert failed_check_names([entry([1, 2, 3, 4], count=2)]) == {"responses with a wrong token_count"}
 
 
-# Logs, the scenario, and the official script's lines: first token, end, length, verdict.
+# Logs, the scenario, and the lines of the official script: first token, end, length, verdict.
 LOGS: list[tuple[list[AccuracyEntry], str, str]] = [
     ([], "Offline", "Skipped True True complete"),
     ([], "Server", "True True True complete"),
@@ -341,7 +341,7 @@ def test_test04_with_too_few_samples_is_refused() -> None:
         find_audit("TEST04").validate(request_of("TEST04", loaded_count=3))
 
 
-# Against the official scripts -----------------------------------------------------------------------------------------
+# Comparisons with the official scripts --------------------------------------------------------------------------------
 
 
 @needs_checkout

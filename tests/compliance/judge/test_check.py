@@ -1,4 +1,4 @@
-"""Checks: what is applied to a subject, what is left out and why, and what a damaged part does."""
+"""Checks: the rules that are applied to a subject, those that are not applied, and the effect of a damaged part."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ ROW = ("source", "summary", "fix")
 
 @dataclass
 class Run:
-    """A subject."""
+    """A subject of checks."""
 
     lacks: dict[str, str] = field(default_factory=dict)
     bad: set[str] = field(default_factory=set)  # violated rules
@@ -43,7 +43,7 @@ class Run:
 
 @pytest.fixture
 def example_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """Three checks: of two rules, of one that needs a log, and of one that is reported only where it is violated."""
+    """Return three checks: one of two rules, one that needs a log, and one that is reported only if violated."""
     monkeypatch.setattr(checks, "_CHECKS", dict(checks._CHECKS))
 
     @decides("result", ("one", "error", *ROW), ("two", "warning", *ROW))

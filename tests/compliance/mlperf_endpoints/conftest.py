@@ -1,4 +1,4 @@
-"""The recorded folders, which no test may change, and a copy of one of them."""
+"""Fixtures: the recorded run directories, which no test may change, and a copy of one of them."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Each change of a file of a real run folder is found, by the rule on what was changed."""
+"""Changes of files in a real run directory: each change violates the rule on the changed value."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ VERDICT, TEXT = "audit/audit_output_caching_test.json", "audit/verify_OUTPUT_CAC
 
 
 def stretched(numerator: int, denominator: int) -> Change:
-    """All times of the events, from the session's start."""
+    """Multiply all times of the events, counted from the start of the session."""
 
     def change(lines: Lines) -> None:
         start_ns = lines[0]["timestamp_ns"]
@@ -118,7 +118,7 @@ def longer_responses(lines: Lines) -> None:
 
 
 def update_each(kind: str, **fields: Callable[[Any], Any]) -> Change:
-    """Fields of all events of a kind."""
+    """Update the fields of all events of a kind."""
 
     def change(lines: Lines) -> None:
         for place in places(lines, kind):
@@ -137,7 +137,7 @@ def counted_responses(lines: Lines) -> None:
 
 
 def prompt_of_another(folder: Path) -> None:
-    """One index of the dataset gets the prompt of another, each time that it is issued."""
+    """Give one index of the dataset the prompt of another index in each of its requests."""
     index = json.loads((folder / SAMPLES).read_text())["performance"]
 
     def change(lines: Lines) -> None:
@@ -150,7 +150,7 @@ def prompt_of_another(folder: Path) -> None:
 
 
 def first_tokens(time_ns: Callable[[int, int, bool], int]) -> Change:
-    """The times of first tokens: a function of those of issue and completion, and of whether the prompt came before."""
+    """Change the times of first tokens by a function of issue, completion, and whether the prompt was sent before."""
 
     def change(lines: Lines) -> None:
         issued, done = (
@@ -172,7 +172,7 @@ def in_scores(**fields: Any) -> Change:
 
 
 def in_reports(before: str, after: str) -> Change:
-    """Move the counts of a finish reason to another, in both reports."""
+    """Move the counts of a finish reason to another reason in both reports."""
 
     def in_snapshot(content: Any) -> None:
         values = {one["name"]: one for one in content["metrics"]}
@@ -194,7 +194,7 @@ def in_snapshot(path: str, value: Any) -> Change:
     return in_json(SNAPSHOT, set_at_path(path, value))
 
 
-# Folder → change → rules that find the change.
+# Directory → change → rules that the change violates.
 CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
     "concurrency": {
         "order seed": (in_config(ORDER_SEED, 43), "order"),
@@ -366,7 +366,7 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "no audit": (removed("audit"), "audit"),
     },
 }
-# The same of changes that are warnings.
+# Directory → change → rules of severity warning that the change violates.
 WARNED: dict[str, dict[str, tuple[Change, str]]] = {
     "concurrency": {
         "an offline run": (in_config("type", "offline"), "settings"),

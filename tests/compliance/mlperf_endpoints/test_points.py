@@ -1,4 +1,4 @@
-"""A change of a file in a submission tree of MLPerf Endpoints is found, by the rule on what was changed."""
+"""Changes of a file in a submission tree of MLPerf Endpoints: each violates the rule on the changed value."""
 
 import shutil
 from pathlib import Path
@@ -34,7 +34,7 @@ def half_the_time(folder: Path) -> None:
     )
 
 
-# Changes of the point of concurrency 8, and the rules that find them.
+# Changes of the point of concurrency 8, and the rules that they violate.
 CHANGES: dict[str, tuple[Change, str]] = {
     "nothing": (combined(), ""),
     "another concurrency declared": (in_point("concurrency", 16), "settings"),
@@ -108,7 +108,7 @@ FACTS = {
 
 @pytest.fixture(scope="module")
 def complete_tree(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tree of 8 points that has every file and field; the content of the files is not that of a submission."""
+    """Return a tree of 8 points with all files and fields. The content of the files is not that of a submission."""
     root = tmp_path_factory.mktemp("whole") / "tree"
     old, new = tree / "results" / "BOX" / "model", root / "results" / "BOX" / "llama3_1-8b"
     for concurrency in (1, 2, 4, 8, 16, 24, 32, 64):
@@ -127,7 +127,7 @@ def complete_tree(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 R8 = "results/BOX/llama3_1-8b/r8"
-# Changes of a complete tree, and the rule and the text of its finding.
+# Changes of a complete tree, and the rule and the text of the finding.
 INCOMPLETE: dict[str, tuple[Change, str, str]] = {
     "no result_summary.json": (lambda root: (root / R8 / SUMMARY).unlink(), "files", f"{R8}/{SUMMARY}"),
     "no config.yaml": (lambda root: (root / R8 / "config.yaml").unlink(), "files", f"{R8}/config.yaml"),

@@ -1,4 +1,4 @@
-"""What a round asks of real run folders, what they lack to be submitted, and the official checker relayed."""
+"""Requirements of a round for real run directories, missing parts of a submission, and the official checker."""
 
 import json
 from collections.abc import Callable
@@ -29,11 +29,11 @@ AS_ASKED = combined(
     in_config("datasets/0/name", "cnn_dailymail::llama3_8b"),
     in_config(RUNTIME, lambda old: old | SEEDS),
 )
-# Rules that the recorded folder violates: it is small, and its order follows from other seeds.
+# Rules that the recorded directory violates: it is small, and its order follows from other seeds.
 ALWAYS = {"dataset", "duration"}
 CHANGES: dict[str, tuple[Change, set[str]]] = {
     "nothing": (combined(), ALWAYS),
-    "another model": (in_config(NAME, "other"), {"model", "duration"}),  # nothing is asked of its dataset
+    "another model": (in_config(NAME, "other"), {"model", "duration"}),  # its dataset has no requirement
     "poisson": (in_config(PATTERN, {"type": "poisson", "target_qps": 1.0}), {"pattern", "dataset"}),
     "temperature": (in_config("model_params/temperature", 1.0), {"sampling", *ALWAYS}),
     "longer answers": (in_config("model_params/max_new_tokens", 256), {"sampling", *ALWAYS}),
@@ -138,13 +138,13 @@ def test_missing_files_and_points_are_listed(recorded: Path) -> None:
 
 
 def test_regions_of_concurrency_follow_the_official_rules() -> None:
-    """Example B of the rules' §5.4, and one of 32."""
+    """The rates are example B of §5.4 of the rules, and one of 32."""
     assert regions([1, 256], 32) == {"ultra low": (1, 32), "low": (2, 7), "medium": (8, 41), "high": (42, 256)}
     assert list(regions([8, 32], 32)) == ["ultra low"]
 
 
 def checker(folder: Path, output: str, code: int) -> str:
-    """A program that prints this, in the place of the official checker."""
+    """Write a program that prints this text in place of the official checker."""
     path = folder / "checker"
     path.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\nexit {code}\n")
     path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""`verify` on run folders of the real client: honest ones pass, audits are judged by lengths, damage is named."""
+"""`verify` on run directories of the real client: consistent ones pass, lengths decide audits, and damage is named."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from scenarios.status.snapshot import take_snapshot
 from tests.support.mlperf_endpoints.endpoints_client import CASES, client_program, make
 from tests.support.mlperf_endpoints.folder_changes import in_config, in_events, in_json, places, set_at_path, update
 
-BYTES = "bytes"  # the tokenizer that the recorded runs counted with
+BYTES = "bytes"  # tokenizer that counted the tokens of the recorded runs
 CopyOf = Callable[[str], Path]
 
 
@@ -31,7 +31,7 @@ def finding_of(verdict: FolderVerdict, rule: str) -> Finding:
     return finding
 
 
-# Folders of honest servers, and what they are warned of.
+# Directories of honest servers, and the warnings on them.
 HONEST = {
     "audit-honest": "", "audit-honest-concurrency": "first-token audit-kept-prompts", "concurrency": "",
     "cut-by-time": "count", "interrupted": "count drained", "offline": "", "poisson": "", "server-died": "failed",
@@ -54,7 +54,7 @@ def test_a_consistent_run_directory_passes(recorded: Path, name: str, model_path
 def test_an_audit_is_judged_by_the_lengths_of_its_samples(
     recorded: Path, name: str, passes: bool, broken: list[str]
 ) -> None:
-    """The client fails the honest server, whose repeated sample is short, and passes the one that keeps responses."""
+    """The client fails the honest server, whose repeated sample is short. It passes the server that keeps responses."""
     verdict = judge_folder(recorded / f"audit-{name}")
     assert [one.rule for one in verdict.of("error") if verdict.counts(one)] == [f"endpoints-{one}" for one in broken]
     assert finding_of(verdict, "audit-verdict").numbers == {"client": not passes, "ours": passes}
@@ -88,7 +88,7 @@ def test_the_number_of_rows_is_derived_from_the_order_of_samples() -> None:
     for size, sent in ((24, 60), (24, 15), (1000, 300), (7, 7)):
         assert dataset_size(replayed_order(42, size, sent), 42) == (size, True)
     assert dataset_size(replayed_order(42, 1000, 300), 43) == (None, True)
-    assert dataset_size(replayed_order(42, 200_000, 100), 42)[1] is False  # too many sizes to try them all
+    assert dataset_size(replayed_order(42, 200_000, 100), 42)[1] is False  # too many sizes to try all of them
 
 
 def test_an_agentic_run_may_salt_a_repeated_prompt(copy_of: CopyOf) -> None:
@@ -136,7 +136,7 @@ def test_token_counts_that_differ_by_more_than_one_percent_are_an_error(
 
 @pytest.mark.parametrize(("model_path", "severity"), [(None, "warning"), (BYTES, "error")])
 def test_more_tokens_than_requested_are_reported(copy_of: CopyOf, model_path: str | None, severity: str) -> None:
-    """As where a client tokenizes the texts of a random model again."""
+    """A client that tokenizes the texts of a random model counts more tokens than the server sent."""
     in_config("model_params/max_new_tokens", 40)(folder := copy_of("poisson"))
     verdict = judge_folder(folder, model_path=model_path)
     assert finding_of(verdict, "tokens-served").severity == severity
@@ -223,7 +223,7 @@ def test_status_and_results_list_a_run_directory(recorded: Path, capsys: pytest.
     assert "38 failed" in capsys.readouterr().out
 
 
-@pytest.mark.long  # a minute each
+@pytest.mark.long  # about a minute for each case
 @pytest.mark.parametrize("name", CASES)
 def test_runs_of_the_real_client_are_judged(name: str, tmp_path: Path) -> None:
     program = client_program()
@@ -248,7 +248,7 @@ def test_the_text_begins_with_the_eligibility_and_omits_passes(recorded: Path) -
 
 @pytest.mark.parametrize("official", [False, True])
 def test_a_short_run_is_a_warning(official: bool, recorded: Path) -> None:
-    """The official checker only warns of the duration, so a short run is not a reason against a submission."""
+    """The official checker only warns of the duration, so a short run can be submitted."""
     assert "  warning endpoints-rule-duration: " in printed_text(recorded / "concurrency", official=official)
 
 

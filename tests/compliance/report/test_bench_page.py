@@ -1,4 +1,4 @@
-"""The page of a bench: its sentence, curves, panels of runs, and what could not be checked."""
+"""The page of a bench: its sentence, curves, panels of runs, and missing checks."""
 
 import re
 from pathlib import Path
@@ -19,12 +19,12 @@ NS = "{http://www.w3.org/2000/svg}"
 
 
 def page_text(folder: Path, record: BenchRecord) -> str:
-    """The text of the page, with single blanks."""
+    """Return the text of the page with single blanks."""
     return " ".join(render_page(bench_page(folder, record), "bench_page.html").split())
 
 
 def fills(picture: Picture, color: str) -> int:
-    """The number of marks that are filled with a color."""
+    """Return the number of marks that are filled with a color."""
     root = ElementTree.fromstring(picture.svg)
     return sum(f"fill: {color}" in use.get("style", "") for use in root.iter(f"{NS}use"))
 

@@ -1,4 +1,4 @@
-"""What a device allows, against figures worked out by hand."""
+"""Bounds of a device, compared with numbers that were computed by hand."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page of a checked tree and the verification document: whole, escaped, bounded, and all of it from findings."""
+"""The page of a checked tree and the verification document: complete, escaped, limited, and derived from findings."""
 
 import json
 import re
@@ -104,7 +104,7 @@ def run(runs: DummyRuns) -> Path:
 
 
 def verify_with_document(run: Path, folder: Path, run_main: RunMain) -> tuple[Finished, str]:
-    """What verify did, and its document."""
+    """Run verify with a document. Return the finished process and the text."""
     path = folder / "documents" / "run.md"
     finished = run_main("verify", run, "--output", folder / "verdict", "--document", path)
     return finished, path.read_text()

@@ -1,4 +1,4 @@
-"""What the pages show: series of records, pictures, the curve of several runs, and the section of one run."""
+"""Pages: series of records, pictures, the curve of multiple runs, and the section of one run."""
 
 import shutil
 from dataclasses import replace
@@ -87,7 +87,7 @@ def test_runs_are_drawn_as_points_on_curves() -> None:
 
 
 def table(count: int, *, offline: bool = False) -> RequestTable:
-    """Queries one ms apart, first token after 10 ms, 11 tokens in all, one each ms."""
+    """Return queries that arrive each ms: the first token after 10 ms, and 11 tokens, one each ms."""
     issue_ns = 10**18 + np.arange(count) * 1_000_000
     first_ns = np.zeros(count) if offline else issue_ns + 10_000_000
     return request_table(issue_ns, first_ns, issue_ns + 20_000_000, prompt_tokens=100 + np.arange(count) % 7)

@@ -1,4 +1,4 @@
-"""A finished run is judged whole or not at all: a field or file that is left out does not switch a check off."""
+"""The files of a finished run: a missing field or file does not disable a check."""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_an_additional_byte_is_found_in_each_attested_file(run: RunDir, name: st
         assert any(finding.files[0].name == name for part in verdict.parts for finding in part.contradictions)
 
 
-# Mappings of the manifest whose names another decides: the user, the engine, LoadGen, the machine.
+# Mappings of the manifest whose keys the user, the engine, LoadGen or the host decides
 OPEN = {
     "asked", "plan.engine_options", "plan.environment", "observed.software", "observed.model.sha256", "error",
     "engine.configuration", "engine.versions", "observed.start_stages",
@@ -52,7 +52,7 @@ TWICE = "a value that stands nowhere"
 
 
 def parts_of(part: dict[str, Any], place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every object of the manifest with fields of its own, by its place."""
+    """Yield each object of the manifest that has fields of its own, with its place."""
     yield place, part
     for name, value in part.items():
         where = f"{place}.{name}".lstrip(".")
@@ -60,7 +60,7 @@ def parts_of(part: dict[str, Any], place: str = "") -> Iterator[tuple[str, dict[
             yield from parts_of(value, where)
 
 
-# Fields that manifests of earlier versions of the harness lack.
+# Fields that are missing in manifests of earlier versions of the harness
 ADDED = {".trial", "plan.rows", "plan.concurrency", "plan.trial", "observed.loadgen.build"}
 
 
@@ -77,7 +77,7 @@ def is_refused(run: RunDir, content: str) -> bool:
 def test_a_manifest_with_a_missing_mistyped_or_unknown_field_is_refused(
     runs: DummyRuns, tmp_path: Path, mode: str
 ) -> None:
-    """Each field by itself: left out, of another type, there twice; and an unknown one in each part."""
+    """Each field is removed, has another type, or occurs twice. Each part has an unknown field once."""
     run = runs.copy(tmp_path / "run", "Server", mode)
     manifest = json.loads(run.manifest.read_bytes())
     passed_over = []

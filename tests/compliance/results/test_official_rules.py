@@ -26,7 +26,7 @@ def round_with_changes(**changes: object) -> Round:
 
 @pytest.fixture(scope="module")
 def requirements_of(frozen: FrozenRuns) -> Callable[..., dict[str, str]]:
-    """What the rules require of a performance run, by rule."""
+    """Return the requirements of a performance run, by rule."""
     run_dir, benchmark = RunDir(frozen("off-1")), BENCHMARKS["llama2-70b"]
 
     def requirements(in_round: Round | None = None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Rules on a single run: what they let pass, what they find, and where they have nothing to say."""
+"""Rules on a single run: values that violate them, values that do not, and runs that they cannot judge."""
 
 import json
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ MS = 1_000_000
 def table(
     samples: Sequence[int], ttft_ms: Sequence[float], latency_ms: Sequence[float], tokens: int = 11
 ) -> RequestTable:
-    """One request after the other. A negative time to first token stands for none."""
+    """Return sequential requests. A negative time to first token means a missing one."""
     issue_ns = np.arange(len(samples)) * 10**9
     first_ns, done_ns = (issue_ns + np.array(times) * MS for times in (ttft_ms, latency_ms))
     return request_table(issue_ns, first_ns, done_ns, sample_index=samples, output_tokens=tokens)
@@ -62,7 +62,7 @@ def passed(finding: Finding | None) -> bool:
 
 
 def responses(count: int, *same: int, different_ids: int = 40) -> list[tuple[int, TokenIds]]:
-    """One of each of so many samples; those named have the first sample's."""
+    """Return one response for each of so many samples; the named samples have the response of the first one."""
     ids = np.arange(50, dtype=np.int32) % different_ids
     return [(index, ids if index in same else ids + index) for index in range(count)]
 
@@ -72,9 +72,9 @@ def responses(count: int, *same: int, different_ids: int = 40) -> list[tuple[int
     [
         (responses(60), True),
         (responses(60) * 2, True),  # the same sample may come again
-        (responses(61, 60), True),  # two of a kind: the same article twice
+        (responses(61, 60), True),  # two pairs: one article twice
         (responses(62, 60, 61), False),
-        (responses(60, *range(60), different_ids=15), None),  # loops may be shared
+        (responses(60, *range(60), different_ids=15), None),  # repeating texts may be equal
         (responses(60, *range(60), different_ids=16), False),
         ([], None),
         (responses(10_000, *range(10)), True),
@@ -105,7 +105,7 @@ def test_repeated_samples_that_are_too_fast_are_reported(
     times = table([*range(30)] * 2, [20.0] * 30 + [ttft_ms] * 30, [100.0] * 30 + [latency_ms] * 30)
     finding = repeats_cost_as_much(times, scenario)
     assert passed(finding) is expected
-    if ttft_ms == 7:  # a cache of prompts alone
+    if ttft_ms == 7:  # cache of prompts alone
         assert finding is not None
         assert finding.found == "0.35 (median time to first token)"
 
@@ -114,11 +114,11 @@ def test_repeated_samples_that_are_too_fast_are_reported(
     ("share", "foreign", "lag_ms", "severity"),
     [
         (0.33, 0.0, 0.0, "error"),
-        (0.33, FOREIGN_SHARE, 20.0, "error"),  # a machine that was left alone
+        (0.33, FOREIGN_SHARE, 20.0, "error"),  # idle host
         (0.33, 0.875, 0.0, "warning"),
-        (0.33, 0.15, 0.0, "error"),  # so little does not explain it
+        (0.33, 0.15, 0.0, "error"),  # too small to explain it
         (0.02, 0.875, 1.0, "error"),
-        (0.08, 0.77, 8.0, "warning"),  # the first ones waited for the loop
+        (0.08, 0.77, 8.0, "warning"),  # the first queries waited for the loop
     ],
 )
 def test_fast_repetitions_on_a_busy_host_are_a_note(share: float, foreign: float, lag_ms: float, severity: str) -> None:
@@ -194,14 +194,14 @@ REFERENCE = "The council voted on Monday to close the old bridge.\nTraffic will 
         (REFERENCE.replace("\n", "  "), True),
         (REFERENCE[:45], True),  # cut at the longest output
         (REFERENCE[:45] + "�", True),
-        (REFERENCE[:39], False),  # too short to tell
+        (REFERENCE[:39], False),  # too short for a verdict
         ("The council voted on Monday to close the bridge. Traffic will be led round.", False),
         ("On Monday. " + REFERENCE, False),
         ("", False),
     ],
 )
 def test_predictions_that_quote_the_reference_text_are_reported(prediction: str, verbatim: bool) -> None:
-    """One in a hundred is chance."""
+    """One equal text in a hundred may be chance."""
     predictions = ["A text of its own that nobody else wrote."] * 99
     assert passed(not_the_reference([*predictions, prediction], [REFERENCE] * 100))
     assert passed(not_the_reference([*predictions[1:], *[prediction] * 2], [REFERENCE] * 100)) is not verbatim
@@ -209,7 +209,7 @@ def test_predictions_that_quote_the_reference_text_are_reported(prediction: str,
 
 
 def words(texts: list[str]) -> list[list[int]]:
-    """One ID a word."""
+    """Return one ID for each word."""
     return [[0] * len(text.split()) for text in texts]
 
 
@@ -258,7 +258,7 @@ def test_scores_outside_their_possible_range_are_reported(factor: float, expecte
 
 
 def failed_on(texts: list[str], references: list[str]) -> set[str]:
-    """Names of the checks that the responses of a byte-tokenized run fail."""
+    """Return the checks that fail for the responses of a byte-tokenized run."""
     tokenizer = ByteTokenizer()
     responses = [
         DecodedResponse(index, np.array(list(text.encode()), dtype=np.int32), text) for index, text in enumerate(texts)
@@ -290,10 +290,10 @@ def ttft(least_ms: float, p50_ms: float, p90_ms: float) -> LatencyNumbers:
         (1500.5, 1750.4, 1751.4, 2000, None, False),  # as in published results
         (10.0, 1750.3, 1750.5, 2000, None, False),
         (1664.0, 1750.0, 1820.0, 2000, None, False),  # with a jitter of 5 %
-        (20.0, 1750.0, 1820.0, 2000, 1680.0, False),  # but for one
-        (27.3, 523.6, 1809.3, 2000, 180.0, True),  # an engine that is behind
+        (20.0, 1750.0, 1820.0, 2000, 1680.0, False),  # except one
+        (27.3, 523.6, 1809.3, 2000, 180.0, True),  # slow engine
         (27.3, 1500.0, 1800.0, 2000, None, True),
-        (99.0, 100.0, 100.2, 2000, None, True),  # too early for anything to be gained
+        (99.0, 100.0, 100.2, 2000, None, True),  # too early for any gain
         (449.0, 450.0, 452.0, 500, None, False),
         (1500.5, 1750.4, 1751.4, 0, None, None),
     ],
@@ -309,8 +309,8 @@ def test_first_tokens_delayed_to_the_limit_are_reported(
 @pytest.mark.parametrize(
     ("foreign", "lag_p99_ms", "severity"),
     [
-        (0.0, 400.0, "error"),  # a machine that was left alone
-        (0.9, 5.0, "error"),  # the loop was there to tell them
+        (0.0, 400.0, "error"),  # idle host
+        (0.9, 5.0, "error"),  # the loop reported them
         (0.9, 400.0, "warning"),
     ],
 )
@@ -339,9 +339,9 @@ def test_delayed_first_tokens_on_a_busy_host_are_a_note(
     [
         (0.0, 0.0, (20, 128), True),
         (1750.0, 0.05, (20, 128), False),
-        (1750.0, 0.4, (20, 128), False),  # whatever the jitter
-        (1300.0, 0.5, (60, 128), False),  # and where most responses are long
-        (300.0, 0.2, (20, 128), True),  # too early for anything to be gained
+        (1750.0, 0.4, (20, 128), False),  # with any jitter
+        (1300.0, 0.5, (60, 128), False),  # also if most responses are long
+        (300.0, 0.2, (20, 128), True),  # too early for any gain
         (1750.0, 0.2, (128, 129), None),  # responses of one length allow no verdict
     ],
 )
@@ -349,7 +349,7 @@ def test_delayed_first_tokens_on_a_busy_host_are_a_note(
 def test_first_tokens_delayed_by_different_times_are_reported(
     held_ms: float, jitter: float, tokens: tuple[int, int], passes: bool | None, queued_ms: float
 ) -> None:
-    """Honest engines differ from request to request in their pace, and in how long requests wait."""
+    """Requests of honest engines differ in their pace and in their waiting time."""
     draw = np.random.default_rng(5)
     count = 10_000
     output = draw.integers(*tokens, count)
@@ -372,7 +372,7 @@ def test_first_tokens_delayed_by_different_times_are_reported(
 def test_tokens_per_sample_outside_the_accuracy_target_are_reported(
     benchmark: str, tokens: float, broken: bool | None, frozen: FrozenRuns
 ) -> None:
-    """Of the benchmarks whose target has them."""
+    """The benchmarks are those whose target has a number of tokens."""
     run = RunEvidence(RunDir(frozen("off-1")), benchmark_override=BENCHMARKS[benchmark])
     rate = reported_numbers(run.detail).samples_per_second or 0
     run.detail.values["result_tokens_per_second"] = tokens * rate

@@ -1,4 +1,4 @@
-"""Questions on whether runs are of one system: which facts count, and which runs are compared."""
+"""Questions whether runs are of one system: the facts that count, and the runs that are compared."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,7 @@ class Run:
     dir: RunDir = field(default_factory=lambda: RunDir(Path("leg")))
 
 
-# Question, a fact that counts and one that does not.
+# Question, a fact that counts, and a fact that does not.
 FACTS: dict[str, tuple[Question, str, str]] = {
     "repeats": (REPEATS, "host.cpu", "harness.git_commit"),
     "modes": (MODES, "engine_options.dtype", "loadgen.min_duration_ms"),

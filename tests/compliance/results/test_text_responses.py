@@ -1,4 +1,4 @@
-"""Rules on generated token IDs, for a server that sends text: they are not applied, and the reason is stated."""
+"""Rules on generated token IDs for a server that sends text: they are not applied, and the reason is stated."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ def _run(mode: str) -> RunDir:
 
 
 def _as_text_server(run_dir: RunDir, **changed: object) -> Manifest:
-    """The manifest of a run, as if its server had sent text."""
+    """Return the manifest of a run as if its server had sent text."""
     content = json.loads(Path(run_dir.manifest).read_bytes())
     for engine in content["observed"]["engines"]:
         engine["client"]["text"] = {**TEXT, **changed}
@@ -42,7 +42,7 @@ def _as_text_server(run_dir: RunDir, **changed: object) -> Manifest:
 
 
 def _applied_rules(*, text: bool) -> tuple[set[str], dict[str, str]]:
-    """The applied rules of an accuracy run, and the reasons of the others."""
+    """Return the applied rules of an accuracy run, and the reasons for the others."""
     run = RunEvidence(_run("accuracy"))
     if text:
         vars(run)["manifest"] = _as_text_server(run.dir)
@@ -56,7 +56,7 @@ def test_rules_on_generated_ids_do_not_apply_to_text() -> None:
     applied, reasons = _applied_rules(text=True)
     assert not applied & RULES
     assert all("sends text: the log has token IDs made from the text instead of" in reasons[rule] for rule in RULES)
-    assert "plausible-shared-answers" in applied  # texts can be compared
+    assert "plausible-shared-answers" in applied  # texts are comparable
 
 
 @pytest.mark.parametrize(("tokenized", "refused"), [(True, ["TEST06"]), (False, ["TEST06", "output_consistency"])])

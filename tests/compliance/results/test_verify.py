@@ -50,7 +50,7 @@ def test_a_short_consistent_run_passes_with_reasons_for_its_ineligibility(
     assert "mlperf_log_detail.txt" in record["log_sha256"][str(run.root)]
 
 
-# Path, options, exit code, and the beginning of the verdict's line.
+# Path, options, exit code, and the beginning of the line of the verdict
 FAILED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "by the official rules": ("Server", ("--official",), "performance: min_duration: 1,500 ms"),
     "an audit's leg": (
@@ -107,17 +107,17 @@ def test_performance_and_accuracy_run_are_one_result(
         assert f"  {name} {dummy_scores_as_target[name]:.10g}, required" in text
     (result,) = find_results([home])
     assert write_verdict(verdict, result.home) == home / TEXT_NAME
-    # The same, named run by run.
+    # The same result, named run by run
     (result,) = find_results([home / "performance" / "run_1", home / "accuracy"])
     assert len(result.runs) == 2
     assert find_results([home], only=ACCURACY)[0].run(PERFORMANCE) is None
-    # A second performance run is a result of its own, whose verdict overwrites none.
+    # A second performance run is a result of its own. Its verdict overwrites no other.
     runs.copy(home / "performance" / "run_2", "Server")
     assert [result.home for result in find_results([home])] == [home, home / "performance" / "run_2"]
 
 
 IN_FORCE = ("plan.engine_options", "engine.configuration")
-# Values in the record of the performance run, and what is said; "" = nothing.
+# Values in the record of the performance run, and the message; "" = no message
 OTHER_SYSTEMS: dict[str, tuple[dict[str, object], str]] = {
     "another model": (
         {"observed.model.sha256": {"model.safetensors": "0" * 64}, "observed.model.folder": "bytes"}, "model: "
@@ -248,7 +248,7 @@ def test_interactive_runs_are_recognized_by_their_limits(runs: DummyRuns, tmp_pa
     ],
 )
 def test_a_result_of_another_benchmark_has_no_verdict(runs: DummyRuns, tmp_path: Path, place: str, code: int) -> None:
-    """By this benchmark's limits it would be wrong whatever it is."""
+    """The limits of this benchmark do not apply to the result."""
     run = runs.copy(tmp_path / place / "performance" / "run_1", "Offline", bare=True)
     verdict = verify_one_result(run.root.parents[1])
     assert (bool(verdict.parts), verdict.exit_code()) == (code != ExitCode.REFUSED, code)

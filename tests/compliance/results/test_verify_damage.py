@@ -1,4 +1,4 @@
-"""`main.py verify` on damaged, swapped and edited files: a clear message, exit code 2 or 4, never PASS."""
+"""`main.py verify` on damaged, exchanged and edited files: a message, exit code 2 or 4, and never PASS."""
 
 import json
 import random
@@ -59,8 +59,8 @@ def test_damaged_files_are_errors_that_name_the_file(
     assert name in " ".join(verdict.reasons) or name in OURS or how == "missing"
 
 
-# An accuracy log holds nothing in a performance run; a summary says the same in every accuracy run, whose result.json
-# holds no result before it is scored again.
+# The accuracy log of a performance run is empty. The summary is equal in all accuracy runs, and result.json has no
+# result before it is scored again.
 OWN_FILES = [
     *[("performance", name) for name in (SUMMARY, DETAIL, "requests.jsonl", "manifest.json", "result.json")],
     *[("accuracy", name) for name in (DETAIL, ACCURACY_LOG, "requests.jsonl", "manifest.json")],
@@ -91,20 +91,20 @@ def test_files_of_another_run_contradict_the_run(
 
 
 def exchange_responses(run: RunDir) -> None:
-    """Two responses, each under the other's sample."""
+    """Exchange the responses of two samples."""
     entries = json.loads(run.accuracy_log.read_bytes())
     entries[0]["qsl_idx"], entries[1]["qsl_idx"] = entries[1]["qsl_idx"], entries[0]["qsl_idx"]
     run.accuracy_log.write_text(json.dumps(entries))
 
 
 def add_response(run: RunDir) -> None:
-    """A response behind the last one."""
+    """Add a response to the end of the log."""
     entries = json.loads(run.accuracy_log.read_bytes())
     run.accuracy_log.write_text(json.dumps([*entries, entries[0] | {"seq_id": len(entries)}]))
 
 
 def a_response_changed(run: RunDir) -> None:
-    """With another hash in the seal, our record of every response still tells."""
+    """Change a response and its hash in the attestation. The request log still has the old hash."""
     text = run.accuracy_log.read_text()
     place = text.index('"data" : "') + len('"data" : "')
     run.accuracy_log.write_text(text[:place] + ("1" if text[place] != "1" else "2") + text[place + 1 :])
@@ -117,7 +117,7 @@ def scores_raised(run: RunDir) -> None:
 
 
 def add_error(run: RunDir, counted: int = 1) -> None:
-    """One error record of LoadGen's, and the number that the log's last record gives."""
+    """Add one error record of LoadGen, and raise the number in the last record of the log."""
     metadata = {"is_error": True, "is_warning": False, "file": "logging.cc", "line_no": 1, "pid": 1, "tid": 1}
     text = {"key": "error_runtime", "value": "n_tokens argument missing", "time_ms": 1.5, "metadata": metadata}
     first, *rest = run.detail.read_text().splitlines(keepends=True)
@@ -128,7 +128,7 @@ def add_error(run: RunDir, counted: int = 1) -> None:
 
 
 def broken_latencies(run: RunDir) -> None:
-    """What LoadGen writes where responses have no number of tokens: errors, and a TPOT that wrapped around."""
+    """Write what LoadGen writes for responses without a number of tokens: errors, and a TPOT that overflowed."""
     mean = str(read_detail(run.detail).get("result_time_to_output_token_mean"))
     add_error(run)
     for path in (run.detail, run.summary):
@@ -136,7 +136,7 @@ def broken_latencies(run: RunDir) -> None:
         path.write_text(path.read_text().replace(mean, "9223372036854775807"))
 
 
-# Mode, whether only LoadGen's logs are there, the change, the exit code, and what the first reason says.
+# Mode, whether only the logs of LoadGen exist, the change, the exit code, and words of the first reason.
 CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
     "under other seeds": ("accuracy", True, exchange_responses, 4, "the effective seeds require"),
     "under other samples than in our record": (
@@ -217,7 +217,7 @@ def test_an_accuracy_log_truncated_for_submission_passes(
 
 
 def one_digit_edits(content: str, generator: random.Random, place: str) -> list[str]:
-    """Each text with one digit in one of its lines exchanged, where `place` (one group) matches."""
+    """Yield the text with one changed digit in each line that matches `place`, which has one group."""
     edited = []
     for match in re.finditer(place, content, re.MULTILINE):
         digits = [spot for spot in range(*match.span(1)) if content[spot].isdigit()]
@@ -228,8 +228,8 @@ def one_digit_edits(content: str, generator: random.Random, place: str) -> list[
     return edited
 
 
-# Of a summary all but what is said of Server in Offline alone; of a rate the leading digits, since the last ones are
-# beyond what the other log has; of a detail log the whole nanoseconds, counts and seeds.
+# In a summary: all but the lines that only Server has in Offline. In a rate: the leading digits, because the other log
+# has fewer. In a detail log: complete nanoseconds, counts and seeds.
 DIGITS: dict[str, tuple[str, ...]] = {
     SUMMARY: (r"^((?!.*(?:per second|[TQ]PS|ttft_latency|tpot_latency)).*)$", r"(?:per second|overhead)\s*: (\d\d)"),
     DETAIL: (

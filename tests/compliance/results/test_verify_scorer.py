@@ -1,4 +1,4 @@
-"""What verification scores with: nothing twice, and nothing from the network."""
+"""The scorer of verification: it scores nothing twice, and loads nothing from a network."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Every address that was asked for; asking fails."""
+    """Return each requested address. Requests fail."""
     addresses: list[object] = []
 
     def refuse(*address: object, **_: object) -> None:
@@ -38,7 +38,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 @pytest.fixture
 def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty hub cache."""
+    """Return an empty cache of the hub."""
     folder = tmp_path / "hub"
     folder.mkdir()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))
@@ -46,7 +46,7 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def add_cached_model(hub_cache: Path, name: str, commit: str, *, main: bool) -> Path:
-    """A model with a tokenizer in the hub's cache."""
+    """Add a model with a tokenizer to the cache of the hub."""
     home = hub_cache / f"models--{name.replace('/', '--')}"
     if main:
         (home / "refs").mkdir(parents=True)
@@ -85,7 +85,7 @@ def test_equal_responses_are_scored_once(
         scorer.scoring("rouge", entries, scorer.references(other_dataset), "bytes", expected_count=3)(None)
         scorer.scoring("rouge", entries, references, model, expected_count=3)(None)
         assert len(scorings) == 4
-    with Scorer() as second_scorer:  # nothing is left of the first one
+    with Scorer() as second_scorer:  # no file of the first one remains
         second_scorer.scoring("rouge", entries, second_scorer.references(dataset), "bytes", expected_count=3)(None)
     assert [len(responses) for responses in scorings] == [3] * 5
 
@@ -145,7 +145,7 @@ def test_models_are_searched_without_network(
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    """A run, which is made while there is a network."""
+    """Return a run that was created while a network existed."""
     return DummyRuns().copy(tmp_path / "run", "SingleStream", "accuracy")
 
 

@@ -1,4 +1,4 @@
-"""The frozen runs of the back-test, for all tests of the sign-off."""
+"""Fixture: the frozen runs of the back-test."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Anchored, sealed only, not sealed: what each state tells of runs that were edited and sealed anew."""
+"""States of attestations (anchored, signed, not signed) on runs that were edited and signed again."""
 
 import shutil
 from collections.abc import Callable
@@ -32,7 +32,7 @@ RUNS = ("srv-1", "srv-acc")  # runs of one result
 
 
 class Anchored:
-    """Two runs that were sealed and anchored in both ways; to be copied."""
+    """Two runs that are signed and anchored in both ways. Copy them before a change."""
 
     def __init__(self, folder: Path, runs: FrozenRuns) -> None:
         self.root, self.ledger = folder / "runs", folder / "ledger"
@@ -83,7 +83,7 @@ def change_one_digit(path: Path) -> None:
     path.write_bytes(content[:place] + (b"7" if content[place] != ord("7") else b"3") + content[place + 1 :])
 
 
-EDITS: dict[str, Callable[[RunDir, RunDir], object]] = {  # changes of the performance and the accuracy run
+EDITS: dict[str, Callable[[RunDir, RunDir], object]] = {  # changes of the performance and of the accuracy run
     "a digit in the record": lambda first, _: change_one_digit(first.manifest),
     "a digit in the answers": lambda _, second: change_one_digit(second.accuracy_log),
     "answers sooner": lambda first, _: shorten_requests(first, 0.8),
@@ -107,7 +107,7 @@ def test_an_edited_and_resealed_run_is_found_by_its_anchor_only(
     (finding,) = attested(changed)
     assert finding.files[0].name in finding.text
     assert finding.files[0] != changed.seal
-    for trust in anchored_runs.trust().values():  # the statement is the one that was anchored, and does not fit
+    for trust in anchored_runs.trust().values():  # the attestation is the anchored one and does not fit
         assert rules(state(changed, trust)) == [("anchored", "note")]
     for signer in (SIGNER, OTHER_KEY):
         attest(changed, signer, record_version=3, harness_commit=None, previous=None)
@@ -194,7 +194,7 @@ def seal(run: RunDir, previous: str | None) -> str:
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> list[RunDir]:
-    """Four runs in the directory of a campaign, each naming the one before it."""
+    """Return four runs in the directory of a campaign. Each attestation names the previous one."""
     runs = [RunDir(tmp_path / "campaign" / "bench" / scenario / "accuracy") for scenario in "abcd"]
     digest = None
     for run in runs:
@@ -226,7 +226,7 @@ def test_a_replaced_or_missing_attestation_is_reported_at_its_successor(
 ) -> None:
     before = read_attestation(campaign[1]).digest
     change(campaign)
-    (finding,) = chained(campaign[-1:])  # whichever of its runs are given
+    (finding,) = chained(campaign[-1:])  # with any selection of its runs
     assert (finding.rule, finding.severity, finding.files) == ("statement-chain", "warning", (campaign[2].seal,))
     assert before in finding.text
 
@@ -260,7 +260,7 @@ def test_sign_off_reports_whether_each_run_is_anchored(anchored_runs: Anchored, 
     set_manifest(runs[0], "asked.vllm", None)
     assert sign_off("harness", roots, trust=anchored_runs.trust()["ledger"]).outcome == "FAIL"
     reseal(runs[0])
-    assert sign_off("harness", roots).outcome == plain.outcome  # which no rule on the content finds
+    assert sign_off("harness", roots).outcome == plain.outcome  # no rule on the content finds this edit
     again = sign_off("harness", roots, trust=anchored_runs.trust()["ledger"])
     assert {one.rule for one in again.findings if one.severity == "error"} == {"anchored"}
 

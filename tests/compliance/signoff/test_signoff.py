@@ -1,4 +1,4 @@
-"""The sign-off: verdicts on whole judge, its promises, and its command."""
+"""The sign-off: verdicts of the complete procedure, its guarantees, and its command."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ from tests.support.runs.signoff_fixtures import FrozenRuns, slugs
 READERS = ("read_detail", "read_summary", "read_requests", "read_accuracy_log", "read_trace", "read_engine_log")
 SHORT_S = 0.05
 OFFLINE_PATCH = ("off-1", "off-2", "off-acc"), ("off-fast-1", "off-fast-2")
-LONG_S = 600.0  # nobody waits so long: the limit ends it
+LONG_S = 600.0  # the limit ends the wait
 FIELDS = {
     "short_name", "audit_scope", "auditor_status", "verdict", "action", "lever_class", "lever_evidence",
     "counts_as_kernel_win", "e2e_delta_pct", "lever_decomposition", "non_overlapping", "same_conditions_ok",
@@ -243,7 +243,7 @@ def test_damaged_evidence_is_unverifiable(runs: FrozenRuns, tmp_path: Path, faul
 
 
 def test_a_patch_requires_an_accuracy_run_of_the_candidate(runs: FrozenRuns) -> None:
-    """The accuracy of the reference says nothing of a candidate."""
+    """The accuracy of the reference does not prove that of a candidate."""
     cand = runs.paths("ss-fast-1", "ss-fast-2")
     claim = Claim(levers=["tpot_ms"])
     assert not sign_off("patch", runs.paths("ss-1", "ss-3"), [*cand, runs("ss-fast-acc")], claim).blocks

@@ -1,4 +1,4 @@
-"""The frozen cases of the sign-off: every verdict and every true reason, and labels that nobody changed."""
+"""The frozen cases of the sign-off: each verdict and its true reason, and unchanged labels."""
 
 import hashlib
 from collections import Counter
@@ -10,8 +10,8 @@ from tests.signoff.backtest import CASES, Case, read_cases, run_cases, score
 from tests.signoff.forge.faults import FAULTS
 from tests.signoff.make_runs import RUNS as MADE
 
-# Cases may be added: then this is the digest over the old ones and the new ones. A label is changed only with the
-# documented rule that it follows from, such as PASS to FLAG where other processes used the cores on both sides.
+# The digest of the cases. After adding cases, it is the digest of all cases. Change a label only with the documented
+# rule that it follows from, for example PASS to FLAG if other processes used the cores on both sides.
 FROZEN = "21fb1c4ada2e9ca1ef9c6f535fdf9294ff7a48cab8c74aafbbdd0f320c006262"
 
 
@@ -32,7 +32,7 @@ def test_each_kind_of_case_and_each_fault_is_covered() -> None:
 
 
 def select_each_kind(cases: Iterable[Case]) -> Iterator[Case]:
-    """Each case with a fault (of a file), or with a verdict and reason in its scope, that no case before it has."""
+    """Yield each case with a new fault of a file, or with a new pair of verdict and reason in its scope."""
     covered: set[tuple[str | None, ...]] = set()
     for case in cases:
         faults = [(fault, *map(str, arguments[:1])) for faults in case.faults.values() for fault, *arguments in faults]
@@ -55,7 +55,7 @@ def test_all_cases_have_the_expected_verdicts_and_reasons() -> None:
     reported = [one.case.name for one in outcomes if one.case.anchor and one.by_rules]
     assert reported == [], "these need no anchor"
     rates = {name: round(value, 3) for name, value in score(outcomes).items()}
-    # Without an anchor: those whose files were edited, with care, after the run.
+    # Cases with anchor: their files were edited carefully after the run.
     assert rates == {
         "false PASS": 36, "false FAIL": 0, "precision": 1.0, "recall": 0.757, "recall with an anchor": 1.0
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Gates of a baseline, a patch and a bundle: spread, gain, changed options, claims, patch verdicts."""
+"""Gates of a baseline, a patch and a bundle: spread, gain, changed options, claims, verdicts of patches."""
 
 import json
 import math
@@ -179,7 +179,7 @@ def test_a_side_effect_is_harmless_if_no_run_reached_its_limit(
     batch_limit: int, pool_tokens: int | None, preempted: bool, without_effect: bool
 ) -> None:
     run = SimpleNamespace(
-        # Three requests, never more than two at a time: the first ends as the third begins.
+        # Three requests, at most two at a time: the first ends when the third begins.
         requests=request_table(
             [0, 5, 10], [1, 6, 11], [10, 30, 20], prompt_tokens=[10, 20, 40], output_tokens=[1, 2, 4]
         ),
@@ -320,7 +320,7 @@ def test_patches_are_reevaluated_with_the_sources_of_the_bundle(
     assert "missing_patch_verdict" not in slugs(verdict)
     assert [sources.model_path for sources in used] == ["bytes"] * 6  # reference and candidate, of bundle and patches
     assert len({id(sources.scorer) for sources in used}) == 1
-    assert len(scorings) == len(set(scorings)) <= 2  # off-acc and off-two-acc, whose responses may be the same
+    assert len(scorings) == len(set(scorings)) <= 2  # responses of off-acc and off-two-acc may be equal
     lacking = sign_off("bundle", ref, cand, claim.model_copy(update={"patch_verdicts": patches[:1]}))
     assert (lacking.outcome, lacking.blocks) == ("FAIL", True)
     assert "missing_patch_verdict" in slugs(lacking)

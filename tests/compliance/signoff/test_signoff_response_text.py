@@ -1,4 +1,4 @@
-"""C-1 on the IDs of responses and their text, on responses that are changed alike in every file of every run."""
+"""Rule C-1 on response IDs and their text, with responses that are changed equally in all files of all runs."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ class Forge(Protocol):
 
 @pytest.fixture
 def forge_responses(runs: FrozenRuns, tmp_path: Path) -> Forge:
-    """Copies of a baseline's runs whose responses were edited: logs, every record, scores and hashes fit each other."""
+    """Return a function that copies runs with edited responses: logs, records, scores and hashes agree."""
 
     def forge(edit: Callable[[Ids], Ids], names: Sequence[str] = RUNS) -> list[Path]:
         copies = [RunDir(runs.copy(tmp_path / name, name)) for name in names]
@@ -53,7 +53,7 @@ def forge_responses(runs: FrozenRuns, tmp_path: Path) -> Forge:
 
 
 def _score_again(run: RunDir) -> None:
-    """The scores that the edited responses have, where they can be decoded."""
+    """Recompute the scores of the edited responses, if they can be decoded."""
     responses = {
         entry.qsl_idx: decode_ids(entry.data, entry.token_count) for entry in read_accuracy_log(run.accuracy_log)
     }
@@ -78,7 +78,7 @@ def last_id(value: int) -> Callable[[Ids], Ids]:
     ("edit", "failed"),
     [
         (lambda ids: ids, set()),
-        # ROUGE sees words alone, and these are the article's.
+        # ROUGE compares words alone, and these are the words of the article.
         (lambda ids: np.where(ids == BLANK, 1, ids), {"not_text"}),
         (last_id(MODEL_SIZE - 1), set()),
     ],
@@ -118,7 +118,7 @@ def test_a_candidate_with_ids_outside_the_vocabulary_fails(runs: FrozenRuns, for
 def test_the_vocabulary_size_is_read_from_the_model_configuration(
     runs: FrozenRuns, tmp_path: Path, size: int, failed: set[str]
 ) -> None:
-    """By config.json: the tokenizer of a model may have fewer IDs than the model can give."""
+    """The size is read from config.json, because a tokenizer may have fewer IDs than its model."""
     config = {"vocab_size": size, "max_position_embeddings": 4096, "architectures": ["LlamaForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(config))
     verdict = sign_off("baseline", runs.paths(*RUNS), sources=ScoreSources(model_path=str(tmp_path)))

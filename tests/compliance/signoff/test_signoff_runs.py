@@ -1,4 +1,4 @@
-"""Single runs: what their requests, replicas and machine show."""
+"""Findings on the requests, replicas and host of a single run."""
 
 import shutil
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def test_prompts_are_compared_with_the_recorded_dataset(
 
 
 def test_possible_preemption_beyond_the_cache_is_a_warning(runs: FrozenRuns, tmp_path: Path) -> None:
-    """Of vLLM, where the tokens in flight may have been more than its cache holds."""
+    """Only vLLM sets requests aside, if the tokens in flight exceed its cache."""
     run = RunDir(runs.copy(tmp_path / "run", "off-slots-1"))
     content = orjson.loads(run.manifest.read_bytes())
     content["plan"]["engine"] = "vllm"
@@ -171,7 +171,7 @@ def contention(foreign_share: float, over_s: float = WINDOW_S, **changed: Any) -
 
 @pytest.fixture
 def with_foreign_load(runs: FrozenRuns, tmp_path: Path) -> With:
-    """A run beside which others used some share of the cores."""
+    """Return a run during which other processes used a share of the cores."""
 
     def make(name: str, share: float) -> Path:
         requests = read_records(RunDir(runs(name)))
@@ -276,7 +276,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def renumber(run: RunDir, number: Callable[[Json], int], faster: float = 1.0) -> None:
-    """Let each query be answered by a replica in the time that the engine needs, as on a machine without other work."""
+    """Let a replica complete each query in the time that its engine needs on an idle host."""
 
     def edit(record: Json) -> Json:
         first_ns = record["issue_ns"] + FIRST_NS
@@ -302,7 +302,7 @@ def other_weights(run: RunDir) -> None:
 
 
 def more_cores(run: RunDir, faster: float) -> None:
-    """Twice as many as the other replica has."""
+    """Give the first replica twice as many cores as the other one."""
     renumber(run, own, faster)
     content = orjson.loads(run.manifest.read_bytes())
     for replica, cores in zip(content["replicas"], ([0, 1, 2, 3], [4, 5]), strict=True):
@@ -341,4 +341,4 @@ def test_inconsistent_replicas_are_reported(
     severities = {
         severity for rule, severity in replica_findings(run_dir, contended=True) if rule == "H-5/replica_too_fast"
     }
-    assert "error" not in severities  # on a busy machine
+    assert "error" not in severities  # on a busy host

@@ -1,4 +1,4 @@
-"""Whether runs are of one system: both modes, an audit, a bundle, its changed options; and forged runs."""
+"""Comparison of systems: both modes, an audit, a bundle and its changed options; and forged runs."""
 
 import json
 import random
@@ -37,14 +37,14 @@ Values = dict[str, Any]  # key in the manifest → value
 
 
 def edited_copy(runs: FrozenRuns, folder: Path, name: str, values: Values) -> Path:
-    """A copy with other values at places of its record; later = by as many ns."""
+    """Copy a run with other values in its record; `later` moves its times by this many ns."""
     copy = RunDir(runs.copy(folder / name, name))
     content = json.loads(copy.manifest.read_bytes())
     set_record(copy, {place: content[place] + value if values is LATER else value for place, value in values.items()})
     return copy.root
 
 
-# A host of another name; with an equal boot ID it would be a renamed host.
+# A host of another name; with an equal boot ID it would be a renamed host
 ELSEWHERE = {"observed.host.hostname": "another", "observed.host.boot_id": "another"}
 LATER = dict.fromkeys(("start_time_ns", "end_time_ns"), 2 * 365 * 86_400 * 10**9)
 
@@ -71,7 +71,7 @@ def test_two_scenarios_of_one_system_have_no_findings(runs: FrozenRuns) -> None:
 def test_scenarios_of_two_systems_are_reported(
     runs: FrozenRuns, tmp_path: Path, changed: str, values: Values, slug: str
 ) -> None:
-    """Across scenarios: of each pair by itself all may be well."""
+    """Each scenario alone may be consistent."""
     names = ("off-1", "off-acc", "srv-1", "srv-acc")
     paths = [edited_copy(runs, tmp_path, name, values) if name == changed else runs(name) for name in names]
     reported_slugs = {finding.slug for finding in one_bundle([evidence(path) for path in paths])}
@@ -108,9 +108,9 @@ def test_ineligible_candidate_runs_are_flagged(runs: FrozenRuns, tmp_path: Path,
     ("pool_tokens", "variable", "severity"),
     [
         (80_444, {}, None),
-        (80_284, {}, None),  # as what else holds memory of an accelerator changes
+        (80_284, {}, None),  # free memory differs with the other users of the accelerator's memory
         (60_333, {}, "warning"),
-        (60_333, {"VLLM_CPU_KVCACHE_SPACE": "3"}, "warning"),  # a quarter of what was free
+        (60_333, {"VLLM_CPU_KVCACHE_SPACE": "3"}, "warning"),  # a quarter of the free memory
         (80_444, {"OMP_NUM_THREADS": "1"}, "error"),
     ],
 )
@@ -173,7 +173,7 @@ RECORD = "audit_output_caching.json"
 
 
 def first_run(folder: Path, kind: str) -> Path:
-    """The first run of a kind."""
+    """Return the first run of a kind."""
     (run,) = folder.glob(f"{kind}-*round1/")
     return run
 
@@ -183,7 +183,7 @@ def other_engine(folder: Path) -> None:
 
 
 def left_out(kind: str, *, run: bool = True) -> Callable[[Path], None]:
-    """A run that did not suit is not in the record, nor there."""
+    """Remove a run of this kind from the record and from the directory."""
 
     def change(folder: Path) -> None:
         label = first_run(folder, kind).name
@@ -202,7 +202,7 @@ def reference_again(folder: Path) -> None:
 
 
 def other_rows(folder: Path) -> None:
-    """The second reference run claims to have issued other samples than it did."""
+    """Let the record of the second reference run claim other samples than it issued."""
     (run,) = map(RunDir, folder.glob("reference-*round2/"))
     rows = json.loads((first_run(folder, "reference") / "manifest.json").read_bytes())["plan"]["rows"]
     set_at(run.manifest, "plan.rows", rows)
@@ -215,7 +215,7 @@ def of_an_earlier_version(folder: Path) -> None:
 
 
 def prefix_caching(folder: Path) -> None:
-    """In every run, so that they are of one system. The audit then ends after two runs."""
+    """Enable prefix caching in each run, so that the runs are of one system. The audit then ends after two runs."""
     record = json.loads((folder / RECORD).read_text())["runs"]
     for entry in record[2:]:
         shutil.rmtree(folder / entry["label"])
@@ -304,7 +304,7 @@ def test_references_of_a_run_are_read_if_its_dataset_is_unchanged(runs: FrozenRu
 
 
 def test_a_performance_run_forged_from_the_accuracy_run_is_reported(runs: FrozenRuns, tmp_path: Path) -> None:
-    """A null system's run with the accuracy run's responses, at three quarters of its times."""
+    """The run has the responses of the accuracy run, at three quarters of their times."""
     run = runs.copy(tmp_path / "run", "ss-null", ["adopt", "ss-1"], ["borrow_answers", "ss-acc"])
     run_dir, draw = RunDir(run), random.Random(3)
     shown = {one["sample_index"]: one for one in read_records(RunDir(runs("ss-acc")))}

@@ -1,4 +1,4 @@
-"""A clean tree of short runs, and a copy of it to spoil."""
+"""Fixtures: a clean tree of short runs, and a copy of it."""
 
 import shutil
 from pathlib import Path
@@ -16,6 +16,6 @@ def short_tree() -> Tree:
 
 @pytest.fixture
 def tree_copy(short_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """A copy that is held to short rules."""
+    """Return a copy of the short tree, with the rules of short runs."""
     trees.shorten_rules(monkeypatch)
     return Tree(Path(shutil.copytree(short_tree.root, tmp_path / "tree")))

@@ -1,4 +1,4 @@
-"""`main.py submit`: what enters a tree, how it lies there, that nothing else is touched; files made from others."""
+"""`main.py submit`: the files of a tree, their places, unchanged runs, and files that are derived from others."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ SCENARIO_FILES = {
 
 
 def hashes_by_path(root: Path) -> dict[str, str]:
-    """SHA-256 of every file by its path."""
+    """Return the SHA-256 of each file by its path."""
     return {
         path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in root.rglob("*")
@@ -154,7 +154,7 @@ def test_the_v5_1_layout_has_a_measurements_directory(
 def test_existing_files_are_not_overwritten(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
-    assert build().findings == []  # an empty directory is taken
+    assert build().findings == []  # an empty directory is accepted
     before = hashes_by_path(tree)
     with pytest.raises(SetupError, match="not empty"):
         build()
@@ -264,7 +264,7 @@ def test_the_command_names_missing_system_fields(campaign: CampaignDir, build: S
         submit.main(command(campaign, tmp_path, "--system", tmp_path / "missing.yaml"), standalone_mode=False)
 
 
-# Files that are made from others --------------------------------------------------------------------------------------
+# Derived files --------------------------------------------------------------------------------------------------------
 
 
 SIZES = (2, 4095, 4096, 4097, 8191, 8192, 10_240, 100_000)
@@ -319,7 +319,7 @@ def test_truncated_logs_equal_those_of_the_official_tool(tmp_path: Path, size: i
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Two tracked files, a dot file and a link, in one commit; and a file that git does not know."""
+    """Return a repository with two tracked files, a dot file and a link in one commit, and one untracked file."""
     root = tmp_path / "repository"
     (root / "sub").mkdir(parents=True)
     (root / "main.py").write_text("first\n")
@@ -357,7 +357,7 @@ def test_a_missing_commit_is_refused_with_a_request_for_source(repository: Path)
         (ran("f" * 40), "repository: commit .* is missing"),
         (ran(None), "commit of the harness is missing"),
         (ran(commit, changed=True), "uncommitted changes"),
-        (ran(commit, changed=None), "uncommitted changes"),  # nobody knows
+        (ran(commit, changed=None), "uncommitted changes"),  # unknown
     ):
         with pytest.raises(SetupError, match=message) as caught:
             read_source_code(None, manifests, repository)
@@ -370,7 +370,7 @@ def test_a_named_source_directory_is_copied(repository: Path, tmp_path: Path) ->
     assert source.files == {"main.py": b"second\n", "sub/tool.py": b"tool\n"}
     assert "with uncommitted changes" in source.readme()
     assert f"The runs used commit `{'f' * 40}` with uncommitted changes." in source.readme()
-    (repository / "diagrams").mkdir()  # in a checkout, and nothing in it tracked
+    (repository / "diagrams").mkdir()  # in a checkout without tracked files
     (repository / "diagrams" / "network.svg").write_text("a box\n")
     assert read_documentation(repository / "diagrams") == {"network.svg": b"a box\n"}
     plain = tmp_path / "plain"

@@ -1,4 +1,4 @@
-"""What `main.py submit` refuses, and how it says so."""
+"""Results that `main.py submit` refuses, and the reasons that it prints."""
 
 import fcntl
 import hashlib
@@ -120,7 +120,7 @@ def test_the_calibration_document_is_read_beside_the_weights(tmp_path: Path) -> 
     ran = [official_record(model=model)]
     assert with_calibration({}, ran) == {path.name: CALIBRATION}
     assert list(lacking({path.name: CALIBRATION}, ran)) == []
-    # It was not beside the weights, and the submitter gives it.
+    # The file is not beside the weights, so the submitter names it.
     unknown = [official_record(model={**model, "sha256": {}})]
     assert list(lacking({path.name: CALIBRATION}, unknown)) == []
     assert len(list(lacking({path.name: b" \n"}, unknown))) == 1
@@ -177,19 +177,19 @@ def test_a_failed_optional_audit_is_refused(
     assert reasons(build()) == sentence
     server = campaign.result(BENCHMARK, "Server").root
     runs = (result.performance.root, result.accuracy.root, result.audit("TEST06"), server)
-    assert reasons(build(*runs)) == sentence  # named one by one
+    assert reasons(build(*runs)) == sentence  # each run is named
     assert build(division="open").findings == []
     record.write_text('{"test": "output_caching", "passed": tr')
     assert "audit_output_caching.json cannot be read" in reasons(build(tree="other"))
     record.write_text('{"test": "output_caching", "passed": true}')
     assert "audit_output_caching.json: schema_version: Field required" in reasons(build(tree="other"))
     record.write_text(json.dumps({**content, "passed": True}))
-    # nothing shows that it did
+    # No file shows a pass
     assert "output_caching of this result cannot be re-evaluated" in reasons(build(tree="other"))
     record.unlink()
     record = result.audit("output_length") / "audit_output_length.json"
     record.parent.mkdir()
-    existing = [{"label": "ref"}, {"label": "run"}]  # runs that lie elsewhere
+    existing = [{"label": "ref"}, {"label": "run"}]  # runs in other directories
     record.write_text(json.dumps({**content, "test": "output_length", "passed": True, "runs": existing}))
     assert build(tree="other").findings == []
 
@@ -221,7 +221,7 @@ def test_a_rehearsal_requires_duration_and_seeds_of_the_round(
     assert f"{BENCHMARK}/Server: performance: min_duration: 1,500 ms, required: at least 600,000 ms" in text
     text = reasons(build(round=ROUNDS["v6.0"]))
     assert "seeds of v6.1, required: seeds of v6.0" in text
-    assert text.count("required: seeds of") == 6  # every run, audits too
+    assert text.count("required: seeds of") == 6  # each run, also those of audits
     assert list(tmp_path.glob("*tree*")) == []
 
 
@@ -249,7 +249,7 @@ Change = Callable[[ResultDir], object]
 
 
 def text(name: str, old: str, new: str) -> Change:
-    """Another text in a file of the result."""
+    """Replace a text in a file of the result."""
 
     def change(result: ResultDir) -> None:
         path = result.root / name
@@ -260,7 +260,7 @@ def text(name: str, old: str, new: str) -> Change:
 
 
 def recorded(part: str, **values: object) -> Change:
-    """Other values in the manifests of some runs."""
+    """Change values in the manifests of some runs."""
 
     def change(result: ResultDir) -> None:
         for path in result.root.rglob("manifest.json"):
@@ -277,7 +277,7 @@ def config(result: ResultDir) -> None:
 
 
 def responses(rewrite: Callable[[list[Json]], list[Json]]) -> Change:
-    """Another log of the audit's responses, with a seal that fits."""
+    """Replace the log of the audit's responses, and attest the run again."""
 
     def change(result: ResultDir) -> None:
         audit = result.audit("TEST06")

@@ -1,4 +1,4 @@
-"""`main.py check --runs`: the tree is built from the runs once more, and every file compared; honest runs are taken."""
+"""`main.py check --runs`: it builds the tree again from the runs and compares each file."""
 
 import json
 import re
@@ -35,7 +35,7 @@ Submit = Callable[..., SubmitOutcome]
 
 @pytest.fixture
 def tree(build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An official tree, as far as the records say; everything signs off."""
+    """Return a tree that is official by its records, with sign-offs that pass."""
     claim_official(campaign)
     sign_off_all(monkeypatch)
     assert build(rehearsal=False).findings == []
@@ -44,7 +44,7 @@ def tree(build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pyte
 
 def compare_with_runs(tree: Path, runs: Path, **inputs: object) -> tuple[list[Finding], list[SystemSignOff]]:
     made_of = TreeInputs(index_runs([runs]), **{"source": tree.parent / "code", **inputs})  # type: ignore[arg-type]
-    alone = check_submission_tree(tree, CURRENT_ROUND)  # which finds the runs too short
+    alone = check_submission_tree(tree, CURRENT_ROUND)  # the check finds the runs too short
     checked = compare_tree_with_runs(alone, made_of)
     return [finding for finding in checked.findings if finding not in alone.findings], checked.signed or []
 
@@ -61,7 +61,7 @@ def test_a_tree_that_equals_its_runs_has_no_findings(tree: Path, campaign: Campa
     assert (signed.system, signed.runs, signed.legs_found, signed.blocks) == ("closed/Org/Box", 4, 4, False)
     (tree / "closed/Org/calibration.md").write_text("# Calibration\n")
     assert compare_with_runs(tree, campaign.root, given=read_system_file({"system": SYSTEM}))[0] == []
-    for number in range(64):  # all of which would be held in memory
+    for number in range(64):  # all of them would be held in memory
         (tree / f"closed/Org/documentation/calibration-{number}.md").write_text("x")
     (finding,) = compare_with_runs(tree, campaign.root)[0]
     assert (finding.rule, file_text(finding)) == ("runs-differ", "closed/Org/documentation")
@@ -148,7 +148,7 @@ def test_a_rehearsal_tree_without_marks_is_reported(build: Submit, campaign: Cam
 
 
 def test_a_log_that_matches_no_run_is_reported(tree: Path, campaign: CampaignDir) -> None:
-    """One blank in one log, and there is no sign-off: that blocks."""
+    """A log with one more blank prevents the sign-off, which blocks."""
     detail = tree / "closed/Org/results/Box" / BENCHMARK / "Offline/performance/run_1/mlperf_log_detail.txt"
     detail.write_bytes(detail.read_bytes() + b" ")
     findings, (signed,) = compare_with_runs(tree, campaign.root)
@@ -158,7 +158,7 @@ def test_a_log_that_matches_no_run_is_reported(tree: Path, campaign: CampaignDir
 
 
 def test_missing_code_of_a_commit_is_reported(tree: Path, campaign: CampaignDir) -> None:
-    """The commit is not here: nothing is said of the code but that, and the other files are compared."""
+    """The commit is missing, so only its absence is reported for the code. The other files are compared."""
     replace_in(tree / "closed/Org/systems/Box.json", '"cooling": "air"', '"cooling": "air" ')
     findings, _ = compare_with_runs(tree, campaign.root, source=None)
     assert {(one.rule, file_text(one)) for one in findings} == {
@@ -168,7 +168,7 @@ def test_missing_code_of_a_commit_is_reported(tree: Path, campaign: CampaignDir)
 
 
 def test_responses_that_cannot_be_rescored_are_reported(tree: Path, campaign: CampaignDir) -> None:
-    """The dataset that the record names is nowhere: the scores are nobody's."""
+    """The recorded dataset is missing, so the scores cannot be recomputed."""
     gone = "0" * 64
     for result in results_of(campaign):
         named = {"dataset_path": "/nowhere/cnn.json", "dataset_sha256": gone}
@@ -182,7 +182,7 @@ def test_responses_that_cannot_be_rescored_are_reported(tree: Path, campaign: Ca
 # Honest variations of a campaign --------------------------------------------------------------------------------------
 
 
-# Those of a group happen to one campaign.
+# Variations of a group are applied to one campaign
 GROUPS = (
     ("busy", "rebooted-between", "resumed-campaign", "files-of-a-desktop", "verified-before"),
     ("environment-elsewhere", "no-boot-id", "less-memory-after-a-reboot"),
@@ -206,7 +206,7 @@ def test_honest_campaign_variations_are_submitted(
 
 
 def test_a_campaign_is_signed_off_as_a_whole(build: Callable[..., SubmitOutcome], campaign: CampaignDir) -> None:
-    """As docs/signoff.md types it: by its own directory."""
+    """The campaign is named by its own directory, as in docs/signoff.md."""
     expect_acceptance(build())
     verdict = sign_off("bundle", [campaign.root])
     assert verdict.outcome in ("PASS", "FLAG"), verdict.headline

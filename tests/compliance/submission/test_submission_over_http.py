@@ -1,4 +1,4 @@
-"""A campaign against a server becomes a checked tree, in the network, the closed and the open division."""
+"""A campaign against a server as a checked tree in the network, the closed and the open division."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 @pytest.fixture
 def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
-    """Of the network division, with a server that does not count what it takes from a cache."""
+    """Return a campaign of the network division against a server without cache counters."""
     return campaign_copy(f"{OVER_HTTP}/campaign", tmp_path / "campaign", monkeypatch)
 
 
@@ -66,7 +66,7 @@ def test_a_network_tree_has_all_required_files(build: Build, campaign: CampaignD
     assert set(system) == {field.name for field in (*FIELDS, *NETWORK_FIELDS)}
     assert (system["is_network"], system["number_connections"]) == ("true", "256")
     assert system["network_protocol"].startswith("HTTP/1.1")
-    assert system["framework"] == GIVEN["framework"]  # not what is installed beside LoadGen
+    assert system["framework"] == GIVEN["framework"]  # not the version that is installed beside LoadGen
     assert (home / "documentation" / "calibration.md").is_file()
     for scenario in SCENARIOS:
         text = (home / "results" / "Box" / BENCHMARK / scenario / "performance/run_1/mlperf_log_detail.txt").read_text()
@@ -74,7 +74,7 @@ def test_a_network_tree_has_all_required_files(build: Build, campaign: CampaignD
     made_of = TreeInputs(index_runs([campaign.root]), source=tmp_path / "code")
     findings = compare_tree_with_runs(check_submission_tree(tmp_path / "tree", CURRENT_ROUND), made_of).findings
     broken = {one.rule for one in findings if one.severity == "error"}
-    assert broken == {"rehearsal", "accuracy-target"}, findings  # nobody lowers the target of a tree
+    assert broken == {"rehearsal", "accuracy-target"}, findings  # the targets of a tree are official
     (home / "documentation" / "calibration.md").write_bytes(b"")
     assert "tree-documentation" in {
         one.rule for one in check_submission_tree(tmp_path / "tree", CURRENT_ROUND).findings
@@ -82,7 +82,7 @@ def test_a_network_tree_has_all_required_files(build: Build, campaign: CampaignD
 
 
 def _official_messages(tree: Path) -> str:
-    """The messages of the official checker."""
+    """Return the messages of the official checker."""
     return "\n".join(message.text for message in run_official(Path(CHECKOUT), tree, CURRENT_ROUND).messages)
 
 
@@ -125,7 +125,7 @@ _CLIENT = "observed.engines.0.client"
 
 
 def with_declaration(**values: object) -> Json:
-    """As the user declared it, and as it is effective."""
+    """Return changes of the declaration, as declared and as effective."""
     places = ("plan.engine_options.declared", "engine.configuration.declared")
     return {f"{place}.{name}": value for place in places for name, value in values.items()}
 

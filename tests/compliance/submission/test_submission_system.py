@@ -1,4 +1,4 @@
-"""The system description and the measurements of a submission: what is recorded, detected, given, missing."""
+"""The system description and the measurements of a submission: recorded, detected, given and missing facts."""
 
 import importlib.util
 import re
@@ -42,12 +42,12 @@ def describe(fields: dict[str, Any], record: Manifest | None = None, **more: Any
 
 
 def complete_system_file() -> dict[str, Any]:
-    """A submitter's file in which everything is given."""
+    """Return the system file of a submitter with all fields."""
     return {"system": {field.name: field.example for field in FIELDS if field.name not in GIVEN}}
 
 
 def shipped_system_file(*, commented: bool) -> dict[str, Any]:
-    """configs/system-example.yaml, as it is or with the commented fields taken in."""
+    """Return configs/system-example.yaml, optionally with its commented fields."""
     text = (ROOT / "configs" / "system-example.yaml").read_text()
     if commented:
         text = re.sub(r"(?m)^  # (?=[a-z_-]+: )", "  ", text)
@@ -59,7 +59,7 @@ def shipped_system_file(*, commented: bool) -> dict[str, Any]:
 def test_a_system_file_with_all_fields_is_complete() -> None:
     description = describe(complete_system_file()["system"], suites={"edge", "datacenter"})
     values = dict(description.values)
-    assert set(values) == set(NAMES)  # is_network is not among them
+    assert set(values) == set(NAMES)  # is_network is not one of them
     assert (values["system_type"], values["status"]) == ("datacenter,edge", "available")
     assert description.origins["host_processor_model_name"] == "file"
     assert all(isinstance(value, str) for value in values.values())
@@ -119,10 +119,10 @@ def test_all_missing_fields_are_reported_together_with_examples() -> None:
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
 def test_each_field_is_given_recorded_optional_or_required(field: Any) -> None:
-    """Without its value each field is missing, may be empty, is recorded, or has a default."""
+    """Without its value, each field is missing, may be empty, is recorded, or has a default."""
     fields = complete_system_file()["system"]
     if fields.pop(field.name, None) is None:
-        return  # the command line gives it
+        return  # the command line sets it
     have = {"accelerator_interconnect", "number_of_nodes", "host_networking_topology", "system_name"}
     have |= {"host_processor_model_name", "host_memory_capacity", "framework", "operating_system"}
     have |= {"other_software_stack", "accelerators_per_node", "accelerator_model_name", "accelerator_memory_capacity"}
@@ -142,7 +142,7 @@ def test_a_single_host_is_one_node() -> None:
 
 
 def on_nodes(*accelerators: list[dict[str, Any]]) -> Manifest:
-    """The manifest of a run whose replicas ran on the nodes of a cluster."""
+    """Return the manifest of a run with replicas on the nodes of a cluster."""
     record = official_record()
     nodes = [
         ClusterNode(id=str(number), address="10.0.0.1", host=HOST, accelerator=rows, software={"ray": "2.60.0"})
@@ -227,7 +227,7 @@ def test_the_host_is_recognized_by_its_facts() -> None:
     assert not is_the_machine(official_record(host=here | {"hostname": "another"}, accelerators=[]))
     assert not is_the_machine(official_record(host=here | {"cpu": "another"}, accelerators=[]))
     assert not is_the_machine(official_record(host=here | {"memory_bytes": here["memory_bytes"] * 2}, accelerators=[]))
-    assert not is_the_machine(official_record(host=here, accelerators=[GPU]))  # this machine has no such GPU
+    assert not is_the_machine(official_record(host=here, accelerators=[GPU]))  # this host has no such GPU
 
 
 MODEL = {"name": "meta-llama/Llama-3.1-8B-Instruct"}

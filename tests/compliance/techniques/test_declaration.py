@@ -1,4 +1,4 @@
-"""What a run or row declares: its fields, where they come from, the registries, and the block of a run."""
+"""Declarations of runs and rows: their fields and sources, the registries, and the block of a run."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The gate's criteria on rows, and what the recorded engine configuration says of them."""
+"""The criteria of the gate on rows, and the recorded engine configuration."""
 
 import json
 import shutil
@@ -123,7 +123,7 @@ def test_each_row_fails_exactly_its_criteria(given_row: dict[str, Any], failed: 
     assert strict.closed is bool(failed)
     claimed = given_row.get("support_status") == "supported"
     unsupported = claimed and given_row["mechanism"] in ("kv_quantization", "magic")
-    assert outcome.closed is (unsupported or not _DECLARED.isdisjoint(failed))  # Only warnings are left.
+    assert outcome.closed is (unsupported or not _DECLARED.isdisjoint(failed))  # only warnings remain
     for judged_rows in (strict, outcome):
         assert ("FAIL" in judged_rows.as_text()) is judged_rows.closed
         assert judged_rows.status == ("fail" if judged_rows.closed else "pass")
@@ -174,7 +174,7 @@ def drafted_by(method: str, **more: str) -> dict[str, Any]:
     [
         (row(), {}, "kv_cache_dtype=auto", 0),
         (row(), {"configuration": FP8_CACHE}, "kv_cache_dtype=fp8", 1),
-        (row(), {}, "kv_cache_dtype=fp8", 2),  # the manifest denies what the log shows
+        (row(), {}, "kv_cache_dtype=fp8", 2),  # the manifest contradicts the log
         (row(), {"options": {"kv_cache_dtype": "fp8"}}, "kv_cache_dtype=auto", 2),
         (row(), {"configuration": DRAFTING}, "kv_cache_dtype=auto", 1),
         (row(), {"configuration": {"kv_cache_dtype": "auto"}, "options": drafted_by("eagle3")}, "x=1", 1),
@@ -192,7 +192,7 @@ def drafted_by(method: str, **more: str) -> dict[str, Any]:
                                    {"cache_configuration": {"cache_dtype": "fp8"}}}}, "x=1", 2),
         (row(), {}, "quantization=fp8", 1),
         (row(), {"configuration": {"kv_cache_dtype": "auto", "quantization": None}}, "quantization=fp8", 2),
-        (row(), {"options": {"quantization": "awq"}}, "x=1", 2),  # and the weights are plain ones
+        (row(), {"options": {"quantization": "awq"}}, "x=1", 2),  # the weights are plain
         (row(), {"precision": "int8_w8a8"}, STORED, 1),
         (int8(), {"precision": "int8_w8a8"}, STORED, 0),
         (int8("fp8_w8a8"), {"precision": "int8_w8a8"}, STORED, 1),
@@ -201,7 +201,7 @@ def drafted_by(method: str, **more: str) -> dict[str, Any]:
         (int8("int8_w8a8_kv_fp8"), {"precision": "int8_w8a8", "configuration": FP8_CACHE},
          f"{STORED}, kv_cache_dtype=fp8", 0),
         (int8(), {}, "quantization=None", 1),
-        (int8(), {}, STORED, 1),  # these weights are none that are stored so
+        (int8(), {}, STORED, 1),  # these weights are not stored in this format
     ],
 )  # fmt: skip
 def test_the_engine_record_contradicts_a_wrong_declaration(
@@ -219,7 +219,7 @@ def test_the_engine_record_contradicts_a_wrong_declaration(
         ({}, {}, []),
         ({}, {"kv_cache_dtype": "fp8"}, ["mechanism_misdeclared"]),
         (fp8(), {"kv_cache_dtype": "fp8"}, []),
-        (fp8(), {}, []),  # the weights may choose the type
+        (fp8(), {}, []),  # the weights may decide the type
         (fp8(), {"kv_cache_dtype": "fp8", **drafted_by("ngram")}, ["mechanism_misdeclared", "eligible_in_division"]),
         (
             fp8(support_status="supported", quality_eval_id="mlperf_cnndm_rouge", quality_eval_status="completed"),
@@ -239,7 +239,7 @@ def test_a_planned_row_is_judged_as_if_its_accuracy_run_passes(
 
 def test_missing_engine_facts_are_not_contradictions(tmp_path: Path) -> None:
     facts = facts_of_run(RunDir(tmp_path), manifest(configuration={}))
-    assert len(facts.gaps) == 2  # no engine.log, no kv_cache_dtype
+    assert len(facts.gaps) == 2  # engine.log and kv_cache_dtype are missing
     assert misdeclared(fp8(), facts) == []
     assert facts_of_run(RunDir(tmp_path), None).gaps
     write_engine_log(tmp_path)
@@ -281,7 +281,7 @@ def test_missing_engine_records_make_eligibility_unknown() -> None:
     outcome = judge_rows([bare], REGISTRIES, division="closed")
     assert "  closed division: unknown: the recorded engine configuration is incomplete" in outcome.as_text()
     assert "| unknown | technique allowed |" in outcome.as_markdown()
-    assert (outcome.status, outcome.closed) == ("pass", False)  # lacking evidence is advice
+    assert (outcome.status, outcome.closed) == ("pass", False)  # missing evidence is only advice
     assert judge_rows([bare], REGISTRIES, division="closed", strict=True).closed
 
 
@@ -293,7 +293,7 @@ def test_a_row_without_its_run_is_not_eligible_for_closed() -> None:
 
 
 def test_row_files_above_the_size_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A million small ones in 50 MB took 4 GB."""
+    """A million small rows in 50 MB needed 4 GB of memory."""
     file = tmp_path / "rows.json"
     file.write_text("[{}, {}, {}]")
     monkeypatch.setattr(row_file, "MAX_PARTS", 2)

@@ -1,4 +1,4 @@
-"""Results files of quality evaluations: both formats, damaged and unfitting files, and what the gate makes of them."""
+"""Results files of quality evaluations: both formats, damaged and unsuitable files, and the verdict of the gate."""
 
 import json
 from collections.abc import Callable
@@ -22,7 +22,7 @@ RULER_TASKS = [f"niah_single_{number}" for number in (1, 2, 3)]
 
 
 def lm_eval(task: str, scores: dict[str, Any], samples: int = 500, **more: Any) -> dict[str, Any]:
-    """The parts of a file of lm-evaluation-harness that matter here."""
+    """Return the relevant parts of a file of lm-evaluation-harness."""
     return {
         "results": {task: {"alias": task, **scores}},
         "group_subtasks": {task: []},
@@ -34,7 +34,7 @@ def lm_eval(task: str, scores: dict[str, Any], samples: int = 500, **more: Any) 
 
 
 def ruler(**changed: Any) -> dict[str, Any]:
-    """Three tasks with two context lengths; the group has the mean of one length."""
+    """Return three tasks with two context lengths. The group has the mean of one length."""
     scores = {"4096,none": 0.9, "4096_stderr,none": "N/A", "8192,none": 0.8, "16384,none": -1}
     return {
         "results": {"ruler": {"alias": "ruler", "4096,none": 0.9}, **dict.fromkeys(RULER_TASKS, scores)},
@@ -62,7 +62,7 @@ def write_content(folder: Path, content: Any) -> Path:
         ("math_500", lm_eval("minerva_math500", {"exact_match,none": 0.4, "math_verify,none": 0.5}),
          "math_500_accuracy", 0.5, 500),
         ("math_500", lm_eval("hendrycks_math500", {"exact_match,strict": 0.4, "exact_match,flexible": 0.5}),
-         "math_500_accuracy", 0.4, 500),  # the lowest of two filters
+         "math_500_accuracy", 0.4, 500),  # the lowest value of two filters
     ],
 )  # fmt: skip
 def test_both_formats_of_results_files_are_read(

@@ -1,6 +1,6 @@
-"""Logs and audits of several benchmarks, changed in ways that a mistake or a cheat would make: `check` finds each.
+"""Logs and audits of multiple benchmarks, changed as a mistake or a cheat would change them: `check` finds each change.
 
-The logs are short runs of the real LoadGen; nothing is skipped where published ones are not at hand.
+The logs are short runs of the real LoadGen, so no test needs published logs.
 """
 
 import re
@@ -41,7 +41,7 @@ def run_of(tree: Tree, place: Place, run: str) -> RunDir:
 
 
 def in_logs(tree: Tree, place: Place, run: str, **changes: object) -> None:
-    """Change records of the detail log, and the same texts in the summary; {"times": 1.05} multiplies."""
+    """Change records of the detail log, and the same texts in the summary. {"times": 1.05} multiplies a value."""
     run_dir = run_of(tree, place, run)
     for key, value in changes.items():
         old = read_detail(run_dir.detail).get(key)
@@ -65,11 +65,11 @@ def times(by: float, *keys: str) -> Change:
 
 P99, P50 = "result_99.00_percentile_latency_ns", "result_50.00_percentile_latency_ns"
 MEAN, MOST, LEAST = "result_mean_latency_ns", "result_max_latency_ns", "result_min_latency_ns"
-# what is changed, in which result, how, and the rule that has to find it
+# Name → result, change, and the violated rule
 NUMBERS: dict[str, tuple[str, Change, str]] = {
     "server-completed-rate": (SDXL, times(1.2, "result_completed_samples_per_sec"), "log-arithmetic"),
     "server-mean-halved": (SDXL, times(0.5, MEAN), "log-arithmetic"),
-    "server-mean-above-all": (SDXL, times(1000, MEAN), "log-arithmetic"),  # of at most 1,000 queries, whatever the tail
+    "server-mean-above-all": (SDXL, times(1000, MEAN), "log-arithmetic"),  # at most 1,000 queries, for each percentile
     "server-p99": (SDXL, times(0.4, P99), "log-arithmetic"),
     "server-limit-broken": (SDXL, numbers(effective_target_latency_ns=1, requested_server_target_latency_ns=1),
                             "log-arithmetic"),
@@ -106,7 +106,7 @@ NUMBERS: dict[str, tuple[str, Change, str]] = {
     "set-size": (GPT, numbers(qsl_reported_performance_count=32, requested_performance_sample_count_override=0),
                  "log-settings"),
 }  # fmt: skip
-# tokens that the accuracy run does not have
+# Tokens that the accuracy run does not have
 TOKENS: dict[str, tuple[str, Change, str]] = {
     "tokens-up": (GPT, times(1.08, "result_tokens_per_second"), "audit-tokens"),
     "tokens-down": (GPT, times(0.9, "result_tokens_per_second"), "audit-tokens"),
@@ -114,7 +114,7 @@ TOKENS: dict[str, tuple[str, Change, str]] = {
 
 
 def copied(source: str, from_run: str, *changed: str) -> Change:
-    """The performance run is another result's run, with other bytes, another time and some records changed."""
+    """Use the run of another result as performance run, with other bytes, another time and changed records."""
 
     def change(tree: Tree, place: Place) -> None:
         source_run, here = run_of(tree, place_of(tree, source), from_run), tree.performance(place)
@@ -129,7 +129,7 @@ def copied(source: str, from_run: str, *changed: str) -> Change:
 
 
 def edited_copy(tree: Tree, place: Place) -> None:
-    """A copy whose mean is another: its percentiles are those of the other run."""
+    """Copy a run with another mean. Its percentiles are those of the other run."""
     copied(SDXL, "performance", "sut_name")(tree, place)
     in_logs(tree, place, "performance", result_mean_latency_ns={"times": 1.001})
 
@@ -146,7 +146,7 @@ COPIES: dict[str, tuple[str, Change, str]] = {
 
 
 def text(test: str, name: str, old: str, new: str) -> Change:
-    """A text of an audit says something else."""
+    """Replace a text of an audit."""
 
     def change(tree: Tree, place: Place) -> None:
         edit_text(tree.audit(place, test) / name, old, new)
@@ -182,12 +182,12 @@ AUDITED: dict[str, tuple[str, Change, str]] = {
 
 
 def accuracy_text(old: str, new: str) -> Change:
-    """accuracy.txt says something else."""
+    """Replace a text of accuracy.txt."""
     return lambda tree, place: edit_text(tree.accuracy(place).accuracy_text, old, new)
 
 
 def fewer(tree: Tree, place: Place) -> None:
-    """The text is of fewer samples than the run issued, which by its settings logged them all."""
+    """Let the text state fewer samples than the run logged."""
     everything = {f"{kind}_accuracy_log_sampling_target": 10_000 for kind in ("requested", "effective")}
     in_logs(tree, place, "TEST07", **everything)
     edit_text(tree.audit(place, "TEST07") / SCORES, "Accuracy score", "Total samples evaluated: 12\nAccuracy score")
@@ -215,7 +215,7 @@ TEXTS: dict[str, tuple[str, Change, str]] = {
 
 
 def logged(test: str, old: bytes, new: Callable[[re.Match[bytes]], bytes]) -> Change:
-    """An accuracy log has other entries."""
+    """Replace entries of the accuracy log of an audit."""
 
     def change(tree: Tree, place: Place) -> None:
         path = (RunDir(tree.audit(place, test) / "accuracy") if test else tree.accuracy(place)).accuracy_log
@@ -225,7 +225,7 @@ def logged(test: str, old: bytes, new: Callable[[re.Match[bytes]], bytes]) -> Ch
 
 
 def carriage_returns(tree: Tree, place: Place) -> None:
-    """An editor of another system wrote the summary."""
+    """Write the summary with line ends of another operating system."""
     path = tree.performance(place).summary
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
 
@@ -247,7 +247,7 @@ RESPONSES: dict[str, tuple[str, Change, str]] = {
 
 
 def described(**fields: object) -> Change:
-    """The description of the system has other fields."""
+    """Change fields of the system description."""
 
     def change(tree: Tree, place: Place) -> None:
         edit_object(tree.system(place.division, place.organization, place.system), **fields)
@@ -256,7 +256,7 @@ def described(**fields: object) -> Change:
 
 
 def other_scores(tree: Tree, place: Place) -> None:
-    """One accuracy log, known by its hash, has two scores."""
+    """Give one accuracy log, known by its hash, two scores."""
     content = tree.accuracy(place_of(tree, RESNET)).accuracy_text.read_text()
     tree.accuracy(place).accuracy_text.write_text(content.replace("83.1", "83.2"))
 
@@ -268,7 +268,7 @@ def half_the_time(tree: Tree, place: Place) -> None:
 
 
 def ended_later(by_s: int) -> Change:
-    """The local time at the end is later than the results allow; only a change of the clock by an hour is possible."""
+    """End a run later than its results allow. Only a clock change by an hour could explain it."""
 
     def change(tree: Tree, place: Place) -> None:
         run = tree.performance(place)
@@ -328,13 +328,13 @@ def findings_of(tree: Tree) -> set[tuple[str, ...]]:
 def findings_before() -> set[tuple[str, ...]]:
     broken = findings_of(any_tree())
     broken -= {one for one in broken if one[0] == "log-same-answers"}  # one SUT gives the responses of all benchmarks
-    # The datasets are small ones, and the threshold of lengths is not the official one.
+    # The datasets are small, and the threshold of lengths is not the official one.
     numbers = {said.partition(" is ")[0] for rule, _, said in broken if rule == "audit-numbers"}
     assert numbers == {"num_acc_log_entries", "min threshold"}
     assert not [
         rule
         for rule, _, sentence in broken
-        # Queries of 3 ms vary more than an audit allows, and an audit of a small dataset has too few samples.
+        # Queries of 3 ms vary more than an audit permits, and an audit of a small dataset has too few samples.
         if "from reference score" not in sentence
         and "audit.config requires" not in sentence
         and rule.startswith(("log-", "audit-text", "audit-verdict", "audit-tokens", "perf-audit", "perf-tokens"))

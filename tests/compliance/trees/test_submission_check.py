@@ -1,4 +1,4 @@
-"""`check` on clean trees and on every way to spoil them."""
+"""`check` on clean trees and on each change of them."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from tests.support.trees import clean_trees as trees
 from tests.support.trees.tree_mutations import MUTATIONS, Mutation, edit_object, edit_text
 
 Change = Callable[[Tree], object]
-# Another clean tree to spoil, and its round: a directory that `submit` built.
+# Another clean tree and its round: a directory that `submit` built
 OTHER_TREE, OTHER_ROUND = os.environ.get("CHECK_TREE"), os.environ.get("CHECK_ROUND", "v6.1")
 
 
@@ -39,7 +39,7 @@ TREES = ["short", pytest.param("published", marks=PUBLISHED_MARKS), *(["other"] 
 
 @pytest.fixture(scope="module", params=TREES)
 def clean_tree(request: pytest.FixtureRequest) -> Iterator[tuple[Tree, set[Finding]]]:
-    """A clean tree, and what is known of it. The short runs are held to short rules."""
+    """Return a clean tree and its findings. Short runs are checked by the rules of short runs."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         if request.param == "other":
             assert OTHER_TREE is not None
@@ -66,7 +66,8 @@ def test_each_change_of_a_tree_violates_its_rules(
     shutil.copytree(original.root, tree.root, symlinks=True)
     spoilt = mutation.change(tree)
     if spoilt is None:
-        assert original is not request.getfixturevalue("short_tree")  # it has everything: no change goes untested
+        # This tree has all parts, so each change is tested
+        assert original is not request.getfixturevalue("short_tree")
         pytest.skip("this tree has nothing of the kind")
     if "rehearsal" in mutation.rules and any(finding.rule == "rehearsal" for finding in clean_findings):
         pytest.skip("this tree is a rehearsal already")
@@ -82,7 +83,7 @@ def test_each_change_of_a_tree_violates_its_rules(
 
 
 def older_loadgen(tree: Tree) -> None:
-    """It counts no errors."""
+    """Write logs of a version that counts no errors."""
     for place in tree.places():
         audit = RunDir(tree.audit(place, "TEST06") / "performance" / "run_1")
         for run in (tree.performance(place), tree.accuracy(place), audit):
@@ -91,7 +92,7 @@ def older_loadgen(tree: Tree) -> None:
 
 
 def cut_at(end: bytes) -> Change:
-    """The official tool cuts after so many bytes, wherever that is."""
+    """Truncate a log after this many bytes, as the official tool does."""
 
     def change(tree: Tree) -> None:
         path = tree.accuracy(next(tree.places())).accuracy_log
@@ -102,7 +103,7 @@ def cut_at(end: bytes) -> Change:
 
 
 def source(name: str) -> Change:
-    """Another hash of a file that LoadGen was made of."""
+    """Change the hash of a source file of LoadGen."""
 
     def change(tree: Tree) -> None:
         run = tree.performance(next(tree.places()))
@@ -113,7 +114,7 @@ def source(name: str) -> Change:
 
 
 def no_evidence(tree: Tree) -> None:
-    """Files that may lie anywhere."""
+    """Add files that may be anywhere."""
     place = next(tree.places())
     run, home = tree.performance(place).root, tree.organization("closed", "Example")
     for path in (tree.measurements_folder(place) / "mlperf.conf", run / "results.json", run.parent / "more" / "a.md",
@@ -134,7 +135,7 @@ def in_network(tree: Tree) -> None:
 
 
 def checkout(folder: str) -> Change:
-    """What git keeps in one is no file of the tree."""
+    """Add files of git, which are not files of the tree."""
 
     def change(tree: Tree) -> None:
         git = tree.root / folder / ".git"
@@ -145,7 +146,7 @@ def checkout(folder: str) -> Change:
 
 
 def longer_responses(division: str) -> Change:
-    """The model of an open result may have another longest output."""
+    """Add longer responses to an open result, whose model may have another limit."""
 
     def change(tree: Tree) -> None:
         (tree.root / "closed").rename(tree.root / division)
@@ -162,7 +163,7 @@ def longer_responses(division: str) -> Change:
     return change
 
 
-# Change → violated rules, and the text of a finding.
+# Change → violated rules, and the text of a finding
 DIFFERENT: dict[str, tuple[Change, set[str], str]] = {
     "an older LoadGen": (older_loadgen, set(), ""),
     "cut within a number": (cut_at(b""), set(), ""),
@@ -200,7 +201,7 @@ def test_a_lower_case_scenario_directory_is_a_warning(copied: Tree) -> None:
 
 
 def test_an_open_tree_requires_neither_audits_nor_all_scenarios(copied: Tree) -> None:
-    """No set of scenarios, no audit, no targets; but every log is held to its rules."""
+    """An open tree may miss scenarios, audits and targets. The rules on logs apply."""
     (copied.root / "closed").rename(copied.root / "open")
     offline, server = copied.places()
     shutil.rmtree(copied.scenario(offline))
@@ -221,7 +222,7 @@ def test_an_open_tree_requires_neither_audits_nor_all_scenarios(copied: Tree) ->
 
 
 def outcome_of(tree: Tree, scenario: Scenario, detail: str, system: str = "one") -> ScenarioOutcome:
-    """A scenario whose accuracy log is the same as that of every other one."""
+    """Return a scenario whose accuracy log equals that of all other scenarios."""
     place = Place("closed", "Example", system, "llama3.1-8b", scenario)
     run = tree.accuracy(place)
     identity = RunIdentity(
@@ -233,8 +234,8 @@ def outcome_of(tree: Tree, scenario: Scenario, detail: str, system: str = "one")
 @pytest.mark.parametrize(
     ("scenario", "detail", "system", "rules"),
     [
-        ("Interactive", "other", "one", set()),  # one order of issue: a deterministic engine answers both alike
-        ("Interactive", "first", "one", {"log-duplicate"}),  # one run, handed in twice
+        ("Interactive", "other", "one", set()),  # one order of issue, so a deterministic engine gives equal responses
+        ("Interactive", "first", "one", {"log-duplicate"}),  # one run, submitted twice
         ("Offline", "other", "one", {"log-same-answers"}),  # another order of issue
         ("Server", "other", "two", {"log-same-answers"}),
     ],

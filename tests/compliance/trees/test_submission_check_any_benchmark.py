@@ -1,4 +1,4 @@
-"""Results of benchmarks that do not run here: judged by the table of the round, and said to be no more."""
+"""Results of unsupported benchmarks: the table of the round judges them, and rules without input are named."""
 
 import shutil
 from dataclasses import replace
@@ -19,7 +19,7 @@ OTHER = "gpt-oss-120b"
 
 
 def short_round(**changes: object) -> Round:
-    """The round, with a benchmark that asks of short runs what can be asked of them, and what is given."""
+    """Return the round with a benchmark that short runs can meet, with changes."""
     table = CURRENT_ROUND.table.model_dump()
     benchmarks = table["benchmarks"]
     benchmarks[OTHER] |= {
@@ -37,7 +37,7 @@ SHORT = short_round()
 
 @pytest.fixture
 def tree(short_tree: Tree, tmp_path: Path) -> Tree:
-    """The short tree as if it were of another benchmark."""
+    """Return the short tree as a tree of another benchmark."""
     root = tmp_path / "tree"
     shutil.copytree(short_tree.root, root)
     (place, *_) = Tree(root).places()
@@ -110,7 +110,7 @@ def test_an_optional_score_may_be_missing(tree: Tree) -> None:
 def test_each_stated_score_must_meet_the_target(tree: Tree) -> None:
     text = tree.accuracy(next(tree.places())).accuracy_text
     content = text.read_text()
-    lower = {"accuracy-target", "accuracy-numbers"}  # ROUGE-2 is above ROUGE-1 then
+    lower = {"accuracy-target", "accuracy-numbers"}  # ROUGE-2 is then above ROUGE-1
     for score, broken in (("40.0", set()), ("1.0", lower), ("1.0.0", {"accuracy-text", "accuracy-numbers"})):
         text.write_text(f"{{'rouge1': {score}}}\n{content}")
         assert rules(check_submission_tree(tree.root, SHORT)) == broken
@@ -171,7 +171,7 @@ def test_a_target_rate_missing_from_the_log_is_reported(tree: Tree) -> None:
     conf = tree.user_conf(server)
     conf.write_text("*.Server.target_qps = 7\n")
     assert "user-conf-differs" in rules(check_submission_tree(tree.root, SHORT))
-    # A line of a model whose name is not known may outweigh it.
+    # A line for a model with an unknown name may take precedence.
     conf.write_text("*.Server.target_qps = 7\nsome-model.Server.target_qps = 500\n")
     assert "user-conf-differs" not in rules(check_submission_tree(tree.root, SHORT))
 

@@ -1,4 +1,4 @@
-"""`main.py check`: exit codes, the record, --runs, the official checker, and the catalog in the documentation."""
+"""`main.py check`: exit codes, the record, --runs, the official checker, and the documented rules."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def test_findings_are_printed_and_end_with_exit_code_1(tree: Tree, tmp_path: Pat
 
 
 def test_the_number_of_printed_findings_is_limited(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The most severe causes are printed, and how many there are besides."""
+    """The most severe causes are printed, and the number of the others."""
     monkeypatch.setattr(check_report, "MAX_PRINTED", 1)
     place = next(tree.places())
     (tree.root / "closed/.hidden").write_text("x")
@@ -126,7 +126,7 @@ def test_an_unwritable_record_is_refused(tree: Tree, tmp_path: Path) -> None:
 
 
 def test_seeds_of_another_round_are_named(tree: Tree) -> None:
-    """Seeds of another round are named, and no path is a v5.1 one."""
+    """The seeds of another round are named. Paths of the v5.1 layout are not suggested."""
     checked = check_submission_tree(tree.root, ROUNDS["v6.0"])
     findings = checked.findings
     assert {item.rule for item in findings} == {"perf-seeds", "accuracy-seeds"}
@@ -136,7 +136,7 @@ def test_seeds_of_another_round_are_named(tree: Tree) -> None:
 
 
 def test_directories_without_runs_are_refused(tree: Tree, tmp_path: Path) -> None:
-    """Nor are logs that nothing tells of how they were made, such as those in the tree itself."""
+    """Logs without a manifest, such as those in the tree, are not runs."""
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "nowhere", tmp_path / "empty", trees.short_tree()[1], tree.root):
         with pytest.raises(InputError, match="--runs"):
@@ -178,7 +178,7 @@ BAD = 'log.error("a/run_1 qsl_rng_seed is wrong, expected=1, found=2")\nlog.erro
     [
         (OK, "ok", []),
         (BAD + "sys.exit(1)", "errors", ["a/run_1 qsl_rng_seed is wrong, expected=1, found=2"]),
-        (OK + "sys.exit(1)", "errors", []),  # the exit code counts, too
+        (OK + "sys.exit(1)", "errors", []),  # the exit code also counts
         ("raise TypeError('no model')", "crashed", []),
     ],
 )

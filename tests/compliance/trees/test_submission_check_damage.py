@@ -1,4 +1,4 @@
-"""`check` never stumbles: whatever lies in a tree, the outcome is findings."""
+"""`check` on arbitrary trees: the outcome is always findings."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_files_of_equal_damaged_content_are_reported(tmp_path: Path, content: by
 
 
 def test_arbitrary_trees_raise_no_exception(tmp_path: Path) -> None:
-    """Files, directories, links and pipes with odd names in any place."""
+    """Files, directories, links and pipes have odd names in any place."""
     chance = random.Random(20)
     for number in range(60):
         root = tmp_path / str(number)
@@ -100,7 +100,7 @@ def test_arbitrary_trees_raise_no_exception(tmp_path: Path) -> None:
 
 
 def test_long_names_and_deep_folders_take_limited_time(tmp_path: Path) -> None:
-    """Names that are long to compare, and folders that are deep to walk."""
+    """The names take long to compare, and the folders are deep."""
     for scenario, sign in (("Offline", "ab"), ("Server", "ac")):
         folder = tmp_path / "closed/Example/results/sys/llama3.1-8b" / scenario
         write(folder / "measurements.json", json.dumps({"starting_weights_filename": sign * 100_000}).encode())
@@ -114,7 +114,7 @@ def test_long_names_and_deep_folders_take_limited_time(tmp_path: Path) -> None:
 
 
 def test_the_number_of_findings_of_one_rule_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a million took 900 MB. No tree has ever so many files."""
+    """Half a million findings needed 900 MB of memory."""
     monkeypatch.setattr(findings, "MAX_OF_A_RULE", 20)
     for number in range(50):
         write(tmp_path / f"closed/Example/src/.file {number}", b"")

@@ -1,4 +1,4 @@
-"""What `check` tells first: causes by weight, each once; subjects and causes of findings; selections."""
+"""The report of `check`: causes by weight, each once; subjects and causes of findings; selections."""
 
 import io
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_missing_parts_of_a_selection_are_one_cause(tmp_path: Path) -> None:
     print_report(checked, Console(file=out, width=200), strict=False)
     assert "part of a round, because all source code is missing" in out.getvalue()
     assert "FAIL log-missing" not in out.getvalue()
-    # A log that is there and damaged is no matter of the selection, and one submitter without code is none.
+    # A damaged log is not part of the selection. One submitter without code is not one, either.
     tree.performance(ONE).root.mkdir(parents=True)
     tree.performance(ONE).detail.write_text("x")
     again = Checked(tree, checked.places, findings=checked.findings)

@@ -1,4 +1,4 @@
-"""Anchors: a ledger keeps what it has, whoever adds to it; a time stamp is by the authority that is named."""
+"""Anchors: a ledger keeps its entries, whoever adds others; a time stamp is valid for the named authority."""
 
 import random
 import subprocess
@@ -79,7 +79,7 @@ def test_a_path_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
         add_to_ledger(tmp_path / "none", {"a": statement(1)})
     assert not (tmp_path / "none").exists()
     with pytest.raises(InputError, match=LEDGER_NAME):
-        read_ledger(tmp_path)  # a directory without entries says nothing
+        read_ledger(tmp_path)  # an empty directory is not a ledger
     (tmp_path / f".{LEDGER_NAME}.lock").mkdir()
     with pytest.raises(SetupError, match="cannot be written"):
         add_to_ledger(tmp_path, {"a": statement(1)})
@@ -120,13 +120,13 @@ def test_a_time_stamp_of_the_trusted_authority_is_accepted(run: RunDir, authorit
     with serve_authority(authority) as url:
         time = request_time_stamp(url, run)
         content = run.time_stamp.read_bytes()
-        assert request_time_stamp(url, run) == time  # the earlier one stays
+        assert request_time_stamp(url, run) == time  # the earlier time stamp stays
     assert run.time_stamp.read_bytes() == content
     assert abs(datetime.now(UTC) - time) < timedelta(minutes=5)
     assert time_of(run) == time_of(run, read_authorities(authority.root)) == time
     assert list(read_attestation(run).files) == [run.engine_log.name]
     reseal(run)
-    assert list(read_attestation(run).files) == [run.engine_log.name]  # a time stamp is no subject
+    assert list(read_attestation(run).files) == [run.engine_log.name]  # a time stamp is not part of the attestation
     openssl("ts", "-verify", "-data", run.seal, "-in", run.time_stamp, "-CAfile", authority.root)
 
 
@@ -151,7 +151,7 @@ def test_a_time_stamp_of_another_attestation_is_refused(run: RunDir, authority: 
 
 
 def test_a_damaged_time_stamp_never_has_another_time(run: RunDir, authority: Authority) -> None:
-    """Some bits of a time stamp are not signed; none of them is a part of the time. The last bit is signed."""
+    """Some bits of a time stamp are not signed, and none of them is part of the time. The last bit is signed."""
     with serve_authority(authority) as url:
         time = request_time_stamp(url, run)
     content, trusted, chance = run.time_stamp.read_bytes(), read_authorities(authority.root), random.Random(1)
@@ -191,7 +191,8 @@ def test_a_time_stamp_for_another_request_is_not_kept(run: RunDir, authority: Au
         request_time_stamp(url, run)
     earlier = run.time_stamp.read_bytes()
     run.time_stamp.unlink()
-    for response in (second_run.time_stamp.read_bytes(), earlier):  # of the same statement: the nonce is another one
+    # Time stamp of the same attestation with another nonce
+    for response in (second_run.time_stamp.read_bytes(), earlier):
         with (
             serve_authority(response) as url,
             pytest.raises(ExecutionError, match="the response is a time stamp of other data"),

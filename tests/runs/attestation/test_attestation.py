@@ -1,4 +1,4 @@
-"""The statement of a finished run: what is in it, that any change is found, and that its key is kept well."""
+"""The attestation of a finished run: its content, changed files, and its key."""
 
 import base64
 import json
@@ -55,7 +55,7 @@ def test_an_unchanged_run_matches_its_attestation(run: RunDir) -> None:
 
 
 def test_the_envelope_follows_dsse_and_in_toto(run: RunDir) -> None:
-    """DSSE and in-toto, by their specifications; the signature is checked by openssl."""
+    """DSSE and in-toto specify the envelope. openssl checks the signature."""
     seal(run)
     envelope = json.loads(run.seal.read_bytes())
     payload = base64.b64decode(envelope["payload"])
@@ -101,7 +101,7 @@ def test_a_file_of_another_size_is_reported_without_hashing(run: RunDir, monkeyp
 
 
 def test_an_attestation_without_sizes_is_compared_by_hashes(run: RunDir) -> None:
-    """Attestations of earlier versions."""
+    """Attestations of earlier versions have no sizes."""
     seal(run)
     earlier = replace(read_attestation(run), sizes={})
     assert list(broken_files(run, earlier)) == []
@@ -117,22 +117,22 @@ def test_missing_and_added_files_are_reported(run: RunDir) -> None:
     assert broken(run) == [("engine.log", "missing"), ("audit.config", "added")]
 
 
-# Files that are not statements
+# Invalid attestations
 # ----------------------------------------------------------------------------------------------
 
 
 def with_envelope_fields(**values: object) -> Callable[[Json], object]:
-    """With other fields in the envelope."""
+    """Return a change of fields of the envelope."""
     return lambda envelope: {**envelope, **values}
 
 
 def signed(**values: object) -> Callable[[Json], object]:
-    """With other fields in its signature."""
+    """Return a change of fields of the signature."""
     return lambda envelope: {**envelope, "signatures": [{**envelope["signatures"][0], **values}]}
 
 
 def with_statement_fields(change: Callable[[Json], object]) -> Callable[[Json], object]:
-    """With another statement, which the tests' key signs again."""
+    """Return a change of the statement, which the key of the tests signs again."""
 
     def resign(envelope: Json) -> object:
         statement = json.loads(base64.b64decode(envelope["payload"]))
@@ -188,7 +188,7 @@ def test_invalid_attestations_are_refused(run: RunDir, change: Callable[[Json], 
 def test_the_last_attestation_has_no_successor(tmp_path: Path) -> None:
     assert last_statement(tmp_path) is None
     digest = None
-    for number in (2, 1, 3):  # the order of time, not of names
+    for number in (2, 1, 3):  # the order is that of time, not of names
         folder = tmp_path / f"run-{number}"
         folder.mkdir()
         digest = seal(RunDir(folder), previous=digest)
@@ -215,7 +215,7 @@ def openssl_key(path: Path, *words: str) -> None:
 
 
 def test_a_key_created_by_openssl_signs_reproducibly(run: RunDir, tmp_path: Path) -> None:
-    """Archives of runs that are sealed again stay the same."""
+    """Archives of runs that are signed again stay equal."""
     path = tmp_path / "key.pem"
     openssl_key(path, "-algorithm", "ed25519")
     signer = load_signer(path)

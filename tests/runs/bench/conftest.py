@@ -7,4 +7,4 @@ __all__ = ["punctual_issue"]
 
 @pytest.fixture(autouse=True)
 def on_time(punctual_issue: None) -> None:
-    """All tests of this package use runs whose queries were issued on time."""
+    """Use runs whose queries were issued on time."""

@@ -1,4 +1,4 @@
-"""Comparisons: conditions first, what changed, one sentence, and its noise over many pairs."""
+"""Comparisons of benches: conditions, changes, the sentence, and noise in many pairs."""
 
 import random
 from typing import Any
@@ -15,7 +15,7 @@ RATES = (10.0, 20.0, 30.0, 36.0)
 
 
 def bench(label: str, speed: float = 40.0, *, system: dict[str, Any] | None = None, **fields: Any) -> BenchRecord:
-    """A bench at RATES, whatever the speed, with the last rate again."""
+    """Return a bench at RATES with this speed. Its last rate is repeated."""
     runs = [bench_run(1, None, speed), *(bench_run(place, rate, speed) for place, rate in enumerate(RATES, start=2))]
     runs.append(bench_run(6, RATES[-1], speed, again=True))
     conditions = Conditions(equal=EQUAL, system=system or {"engine": "vllm"})
@@ -170,7 +170,7 @@ def test_a_faster_first_token_is_an_improvement() -> None:
 
 
 def count_different_pairs(speed: float, *, of_run: float, like: bool) -> int:
-    """How many of ten pairs of benches are called different, if the second engine has this speed."""
+    """Count the pairs of ten that are called different, if the second engine has this speed."""
     rng, count = random.Random(f"{speed} {of_run}"), 0
     for _ in range(10):
         base = simulate_bench("a", speed=1, noise=0.05, rng=rng, of_run=of_run)
@@ -184,7 +184,7 @@ def count_different_pairs(speed: float, *, of_run: float, like: bool) -> int:
 
 @pytest.mark.parametrize(("of_run", "like"), [(0.0, False), (0.02, True)], ids=["queries", "runs"])
 def test_noise_is_not_reported_and_a_difference_of_a_tenth_is(of_run: float, like: bool) -> None:
-    """Noise of 5% per query, or also of 2% per run."""
+    """The noise is 5% per query, and optionally 2% per run."""
     assert count_different_pairs(1.0, of_run=of_run, like=like) <= 1
     assert count_different_pairs(0.9, of_run=of_run, like=like) >= 9
     assert count_different_pairs(1.1, of_run=of_run, like=like) >= 9

@@ -1,4 +1,4 @@
-"""The numbers of a bench's run from the files of recorded runs."""
+"""Numbers of a bench's run, from the files of recorded runs."""
 
 import json
 from dataclasses import replace
@@ -61,7 +61,8 @@ def test_an_offline_run_is_the_maximum_and_has_no_ttft() -> None:
     run = measure_folder(folder, kind="offline")
     assert (run.verdict, run.scenario, run.queries, run.offered_qps) == ("maximum", "Offline", 64, None)
     assert (run.ttft, run.tpot, run.open, run.within_limits) == (None, None, None, None)
-    assert run.done_qps == pytest.approx(run.loadgen_qps, rel=0.01)  # all queries at once, so there is no steady part
+    # All queries arrive at once, so there is no steady part
+    assert run.done_qps == pytest.approx(run.loadgen_qps, rel=0.01)
 
 
 def test_limits_are_applied_at_the_percentile_of_early_stopping() -> None:
@@ -105,7 +106,7 @@ def test_a_limit_that_cannot_be_checked_is_not_met(
         parts = {name: value[:queries] for name, value in vars(table).items() if isinstance(value, np.ndarray)}
         if tokens is not None:
             parts["output_tokens"] = np.full(queries, tokens)
-        if queries < 100:  # the latencies are short against the gaps between arrivals
+        if queries < 100:  # the latencies are short compared with the gaps between arrivals
             parts["arrived_ns"] = np.arange(queries) * 10**9
         return replace(table, **parts)
 
@@ -113,13 +114,13 @@ def test_a_limit_that_cannot_be_checked_is_not_met(
     run = measure_folder(DUMMY_RUNS("Server"), **changes)
     assert run.verdict == "unchecked"
     assert run.reasons[0].startswith(f"limits not checked: {reason}")
-    # A limit that is exceeded decides, although another limit cannot be checked.
+    # An exceeded limit decides, although another limit cannot be checked.
     if tokens is not None:
         assert measure_folder(DUMMY_RUNS("Server"), limits=Limits(ttft=0.001, tpot=100)).verdict == "outside"
 
 
 def test_a_late_client_makes_a_run_unclear(tmp_path: Path) -> None:
-    """p99 TTFT is 21 ms: a delay of the event loop of 1 ms and more is above 5%."""
+    """p99 TTFT is 21 ms, so a delay of the event loop of at least 1 ms is above 5% of it."""
     folder = DUMMY_RUNS.copy(tmp_path / "run", "Server").root
     ttft = measure_folder(folder).ttft
     assert ttft is not None

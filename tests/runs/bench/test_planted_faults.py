@@ -1,4 +1,4 @@
-"""Faults of the client, the engine and the server, planted in runs: each is shown with the run's numbers."""
+"""Planted faults of the client, the engine and the server: each is reported with the numbers of the run."""
 
 import json
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_an_overload_within_the_limits_is_reported_by_open_queries(run_main: Run
 
 
 def test_waiting_for_client_connections_is_reported(run_main: RunMain, tmp_path: Path) -> None:
-    """One connection, 60 ms for each response and 12 queries/s: queries wait for the connection."""
+    """One connection and 60 ms per response for 12 queries/s: queries wait for the connection."""
     out, conf = tmp_path / "run", tmp_path / "user.conf"
     conf.write_text(CONF.format(rate=12, queries=64))
     with serving(HttpServer("/v1/completions", Computing(0.01, 0.05), "vllm")) as server:
@@ -74,7 +74,7 @@ def test_waiting_for_client_connections_is_reported(run_main: RunMain, tmp_path:
 
 
 def measure_with_changes(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> BenchRun:
-    """The recorded Server run over HTTP, with changed observations."""
+    """Measure the recorded Server run over HTTP with changed observations."""
     copytree(recorded() / OVER_HTTP / "campaign/llama3.1-8b/Server/performance/run_1", tmp_path / "run")
     edit_observed(tmp_path / "run", change)
     return measure_folder(tmp_path / "run", tokens=1)
@@ -112,7 +112,7 @@ def test_faults_recorded_by_server_and_client_are_reported(
 ) -> None:
     run = measure_with_changes(tmp_path, lambda observed: observed["engines"][0]["client"].update(client))
     is_late = reason is not None and reason.startswith("client: ")
-    is_doubtful = client.get("text") == TEXT  # the tokenizer contradicts the server by 6%
+    is_doubtful = client.get("text") == TEXT  # the token counts of tokenizer and server differ by 6%
     assert (run.verdict, run.queries) == ("unclear" if is_late or is_doubtful else "within", 512)
     assert [text[: len(reason or "")] for text in run.reasons] == ([] if reason is None else [reason])
 
@@ -136,7 +136,7 @@ def test_cpu_time_of_other_processes_is_reported(tmp_path: Path) -> None:
         contention["foreign_cpu_s"] = contention["window_s"] * contention["usable_cores"] * 0.3
 
     run = measure_with_changes(tmp_path, busy)
-    assert (run.contention, run.reasons) == (None, [])  # the server on this machine is one of the other processes
+    assert (run.contention, run.reasons) == (None, [])  # the server on this host is one of the other processes
     copytree(DummyRuns()("Server"), tmp_path / "in-process")
     edit_observed(tmp_path / "in-process", busy)
     assert measure_folder(tmp_path / "in-process").contention == pytest.approx(0.3)

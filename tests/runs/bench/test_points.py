@@ -81,7 +81,7 @@ def test_a_run_is_written_in_the_format_of_vllm() -> None:
 
 
 def run_with_token_gaps(tmp_path: Path) -> tuple[BenchRun, RequestTable]:
-    """The recorded Server run, as if a server had sent each token on its own; each second gap has 3 ms, others 1 ms."""
+    """Return the recorded Server run with single tokens: each second gap is 3 ms, the others 1 ms."""
     copytree(DUMMY_RUNS("Server"), tmp_path / "run")
     path = RunDir(tmp_path / "run").requests
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]

@@ -1,4 +1,4 @@
-"""Saturation and the steady rate, on made-up arrivals and completions of engines with slots."""
+"""Saturation and the steady rate, on generated arrivals and completions of engines with slots."""
 
 import heapq
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ SEED = CURRENT_ROUND.seeds.schedule_rng_seed
 
 
 def slots(arrived_s: NDArray[np.float64], slots: int, service_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Latencies of an engine that computes some queries at a time, each with a time of its own, in order of arrival."""
+    """Return the latencies of an engine that computes some queries at a time, in order of arrival."""
     free, done = [0.0] * slots, np.zeros(len(arrived_s))
     for place, (arrived, took) in enumerate(zip(arrived_s, service_s, strict=True)):
         done[place] = max(arrived, heapq.heappop(free)) + took
@@ -44,7 +44,7 @@ def judge_saturation(arrived_s: NDArray[np.float64], latency_s: NDArray[np.float
 def simulate_minute(
     queries: int, use: float, seed: int = SEED, *, latency_s: float = 5.0, run_s: float = 60.0
 ) -> Judged:
-    """A run of an engine that computes `1 / use` of the offered load, with answers that take about `latency_s`."""
+    """Simulate a run of an engine that completes `1 / use` of the offered load, with latencies of about `latency_s`."""
     arrived_s = poisson_offsets_ns(seed, queries / run_s, queries) / 1e9
     at_once = max(1, round(queries / run_s * latency_s / use))
     service_s = np.random.default_rng(seed).normal(1, 0.05, queries) * use * at_once * run_s / queries
@@ -71,7 +71,7 @@ def test_healthy_runs_are_rarely_called_saturated() -> None:
     ("queries", "use"), [(24, 2.0), (64, 2.0), (130, 2.0), (662, 1.1), (662, 2.0), (20_000, 1.1), (20_000, 2.0)]
 )
 def test_an_overload_is_detected_by_the_growth_of_open_queries(queries: int, use: float) -> None:
-    assert simulate_minute(queries, use).saturated  # with LoadGen's own arrivals
+    assert simulate_minute(queries, use).saturated  # with arrivals of LoadGen
     verdicts = [simulate_minute(queries, use, seed) for seed in range(20 if queries < 1000 else 2)]
     assert sum(one.saturated for one in verdicts) >= 0.6 * len(verdicts)
     assert sum(one.saturated or one.unclear for one in verdicts) >= 0.7 * len(verdicts)
@@ -99,7 +99,10 @@ def test_a_latency_tail_is_not_saturation(every: int, late_s: float) -> None:
 
 
 def test_a_stall_before_the_window_is_not_steady() -> None:
-    """No responses for half a minute, then all of them: few open queries at the end, many at the beginning."""
+    """No response arrives for half a minute, then all of them.
+
+    So few queries are open at the end, and many at the beginning.
+    """
     arrived_s = np.arange(0.0, 60.0, 0.1)
     verdict = judge_saturation(arrived_s, np.where(arrived_s < 30, 30 - arrived_s + 0.5, 0.5))
     assert verdict == Judged(saturated=False, unclear=False, steady=False)

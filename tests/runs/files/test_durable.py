@@ -1,4 +1,4 @@
-"""What a verdict is written to lasts through a loss of power: the calls of the system, in their order."""
+"""The files of a verdict survive a loss of power: the system calls in their order."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ Call = tuple[str, Path]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """The files and folders that were synced, and the names that files were given."""
+    """Return the synced files and folders, and the new names of files."""
     recorded: list[Call] = []
     fsync, replace = os.fsync, os.replace
 
@@ -75,6 +75,6 @@ def test_each_file_of_a_verdict_is_synced(words: str, calls: list[Call], tmp_pat
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path != tree]
     assert len(written) >= words.count("{}") - words.count("{}/tree")
     for path in written:
-        # A ledger grows in its place; another file is renamed.
+        # A ledger grows in its place. Other files are renamed.
         last = ("sync" if path.name == SIGNOFF_LEDGER else "rename", path)
         assert ("sync", path.parent) in calls[calls.index(last) :], path

@@ -1,4 +1,4 @@
-"""Reading files and texts of unknown origin, what is said of one that is none; writing files, whole or not at all."""
+"""Files and texts of unknown origin: reading them, describing others, and writing files completely or not at all."""
 
 import os
 import resource
@@ -97,7 +97,7 @@ NO_FILES = {
     "a pipe": _pipe, "outside its directory": _endless, "bytes, required": _sparse, "": _loop, "No such file": _missing,
     "a directory": Path.mkdir,
 }  # fmt: skip
-# Small whole files of the parsers.
+# Small complete files of the parsers
 FILES: dict[Callable[[Path], object], bytes] = {
     read_detail: test_detail_log.COMPLETE.encode(),
     read_summary: test_summary_log.TEXT.encode(),
@@ -125,7 +125,7 @@ def test_randomly_damaged_files_raise_only_input_errors(
 def test_pipes_devices_and_outside_links_are_refused(
     tmp_path: Path, message: str, read: Callable[[Path], object]
 ) -> None:
-    """None of these may wait, or take the machine's memory."""
+    """None of these objects may block or fill the memory."""
     path = tmp_path / "run" / "file"
     path.parent.mkdir()
     NO_FILES[message](path)
@@ -202,7 +202,7 @@ def test_a_pipe_receives_the_complete_content(tmp_path: Path) -> None:
         try:
             write_atomic(pipe, b"x" * 200_000)
             break
-        except OSError:  # it is not open there yet
+        except OSError:  # not open yet
             continue
     reader.join(10)
     assert read == [b"x" * 200_000]

@@ -1,4 +1,4 @@
-"""Readers of foreign files are linear: ten times as much takes about ten times as long, whatever stands there."""
+"""Readers of foreign files take linear time: ten times the size takes about ten times as long."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ ERROR = (
     '"POINT_IN_TIME", "metadata": {"is_error": true, "is_warning": false, "file": "x.cc", "line_no": 1}}\n'
 )
 
-# Reader, and what a hostile file of some size holds.
+# Reader, and the content of a hostile file of a given size
 CASES: dict[str, tuple[Callable[[Path], object], Callable[[int], str]]] = {
     "JSON, deep": (lambda path: read_object(path, ""), lambda size: '{"a":' + "[" * size),
     "JSON, one number": (lambda path: read_object(path, ""), lambda size: '{"a":1.' + "1" * size + "}"),
@@ -87,7 +87,7 @@ def numbered_table(cells: int) -> pyarrow.Table:
     return pyarrow.table({"article": texts, "highlights": texts})
 
 
-# How a hostile Parquet file of some size is written.
+# Writers of a hostile Parquet file of a given size
 PARQUET: dict[str, Callable[[Path, int], None]] = {
     "one text": lambda path, size: write_table(table(3 * size), path),
     "row groups": lambda path, size: write_table(table(size // 2), path, row_group_size=10),
@@ -126,7 +126,7 @@ def token(number: int, content: str = "") -> dict[str, Any]:
 
 
 def bpe(size: int = 0, **more: Any) -> str:
-    """A tokenizer.json with numbers of up to `size` as tokens, each merged from its head and its last digit."""
+    """Return a tokenizer.json with numbers up to `size` as tokens, each merged from its head and its last digit."""
     vocabulary = {str(number): number for number in range(max(size, 10))}
     merges = [[str(number // 10), str(number % 10)] for number in range(10, size)]
     return json.dumps({"version": "1.0", "model": {"type": "BPE", "vocab": vocabulary, "merges": merges}, **more})
@@ -138,7 +138,7 @@ def split(pattern: str) -> str:
 
 
 def config(size: int = 0, **more: Any) -> str:
-    """A tokenizer_config.json, with the added tokens that tokenizer.json has."""
+    """Return a tokenizer_config.json with the added tokens of tokenizer.json."""
     listed = {str(one): {k: v for k, v in token(one).items() if k != "id"} for one in range(10, 10 + size)}
     return json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": listed, **more})
 
@@ -147,7 +147,7 @@ def added(size: int) -> list[dict[str, Any]]:
     return [token(one) for one in range(10, 10 + size)]
 
 
-# tokenizer.json, tokenizer_config.json and special_tokens_map.json of some size.
+# tokenizer.json, tokenizer_config.json and special_tokens_map.json of a given size
 TOKENIZERS: dict[str, Callable[[int], tuple[str, str, str]]] = {
     "merges": lambda size: (bpe(size), config(), "{}"),
     "added tokens": lambda size: (bpe(added_tokens=added(size)), config(), "{}"),
@@ -179,7 +179,7 @@ TOKENIZERS: dict[str, Callable[[int], tuple[str, str, str]]] = {
 
 
 def read_tokenizer(folder: Path) -> None:
-    """Read a folder as `doctor` and `run` do, and as a dataset is prepared."""
+    """Read a folder as `doctor`, `run` and the preparation of a dataset do."""
     for read in (
         lambda: list(tokenizer_faults(folder, 10**9)),
         lambda: special_ids(ModelFacts("", folder, None, 10**9, 1, "", {})),
@@ -190,13 +190,13 @@ def read_tokenizer(folder: Path) -> None:
 
 
 def seconds(read: Callable[[Path], object], path: Path, content: str) -> float:
-    """Processor time to read a file with this content."""
+    """Return the processor time of reading a file with this content."""
     path.write_text(content)
     return shortest(read, path)
 
 
 def shortest(read: Callable[[Path], object], path: Path) -> float:
-    """Processor time; the shortest of three."""
+    """Return the processor time; the shortest of three."""
     times = []
     for _ in range(3):
         begin = time.process_time()
@@ -207,7 +207,7 @@ def shortest(read: Callable[[Path], object], path: Path) -> float:
 
 
 def test_duplicate_keys_are_found_in_linear_time(tmp_path: Path) -> None:
-    """The standard library's own reader is not linear in the number of keys, by the processor's caches."""
+    """The reader of the standard library is not linear in the number of keys, because of the processor's caches."""
     path, size = tmp_path / "file.json", 200_000
     content = "{" + "".join(f'"{i}":1,' for i in range(size)) + f'"{size - 1}":1}}'
     object_s = seconds(lambda path: read_object(path, ""), path, content)
@@ -223,10 +223,10 @@ def test_reading_time_grows_linearly_with_the_size(case: str, tmp_path: Path) ->
 
 
 def expect_linear(large: float, small: float) -> None:
-    """Check two times, of a file and of one ten times as large.
+    """Compare the times of a file and of one ten times as large.
 
-    What these files become outgrows the processor's caches, so that a linear reader takes up to 22 times as long (the
-    standard library's JSON reader as well); one that is quadratic takes 100 times.
+    The objects of these files exceed the processor's caches, so a linear reader takes up to 22 times as long, like the
+    JSON reader of the standard library. A quadratic one takes 100 times as long.
     """
     assert large <= 30 * max(small, 0.01), f"{small:.3f} s, then {large:.3f} s"
 

@@ -1,4 +1,4 @@
-"""YAML as people write it: what is said twice, what is no YAML, what never ends; and where a mistake stands."""
+"""YAML files of users: duplicate keys, other formats, large expansions; and the line of a mistake."""
 
 import os
 import re
@@ -82,7 +82,7 @@ def test_a_scenario_named_twice_is_refused(second: str, tmp_path: Path) -> None:
 
 
 def bomb(depth: int, width: int) -> str:
-    """Each line names the one before several times."""
+    """Return lines that each name the one before several times."""
     lines = [f"a0: &a0 [{', '.join('x' * width)}]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * width)}]" for i in range(1, depth)]
     return "\n".join(lines) + "\n"

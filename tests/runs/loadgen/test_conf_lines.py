@@ -1,4 +1,4 @@
-"""LoadGen's configuration files: our reader and the installed LoadGen get the same files and give the same settings."""
+"""LoadGen's configuration files: the harness and the installed LoadGen read the same files as the same settings."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ def read_with_loadgen() -> Iterator[Read]:
         yield reader
 
 
-# Attribute of TestSettings, and what one unit of the key is there, where they are not the key itself and 1.
+# Attribute of TestSettings, and the value of one unit of the key, if they are not the key itself and 1.
 ATTRIBUTES: dict[str, tuple[str, int]] = {
     "ttft_latency": ("ttft_latency", 10**6),
     "tpot_latency": ("tpot_latency", 10**6),
@@ -61,7 +61,7 @@ ONLY_WITH = {"ttft_latency": "use_token_latencies", "tpot_latency": "use_token_l
 
 
 def expected_changes(content: bytes, model: str, scenario: str) -> tuple[int, dict[str, Any]]:
-    """The code and the settings that LoadGen sets, by our reader."""
+    """Return the code and the settings that LoadGen should set, by the reader of the harness."""
     text = decode_conf(content)
     if any(fate in (Fate.REJECTED, Fate.NO_NUMBER) for _, _, fate in lines_of(text)):
         return -22, {}
@@ -94,7 +94,7 @@ def compare(read: Read, content: bytes, model: str, scenario: str) -> None:
         assert are_equal(read_values[name], value), (name, read_values[name], value, content)
 
 
-# Files by hand and at random ----------------------------------------------------------------------------------------
+# Fixed and random files -----------------------------------------------------------------------------------------------
 
 NUMBERS = (
     "5", "+5", "-5", "-0", "0x10", "0X1f", "0x", "010", "08", "00", "007", ".9", "95.5", "600000.0", "5.", "1e3",
@@ -207,7 +207,7 @@ def test_random_files_are_read_as_by_loadgen(
     judged = judge_conf(text, Path("user.conf"), BENCHMARKS[key], scenario)
     if judged.problems:
         return
-    # An accepted file has the same effect without the skipped lines.
+    # An accepted file has the same effect without the omitted lines.
     assert read_with_loadgen(content, key, of_loadgen)[0] == 0
     stored = stored_lines(text)
     for name in KEYS:
@@ -216,7 +216,7 @@ def test_random_files_are_read_as_by_loadgen(
         assert number is None or 0 <= number <= 2**64
 
 
-# One value replaced -------------------------------------------------------------------------------------------------
+# A replaced value -----------------------------------------------------------------------------------------------------
 
 
 def test_replacing_a_setting_changes_only_the_applied_line() -> None:

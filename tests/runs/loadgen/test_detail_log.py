@@ -68,7 +68,7 @@ def test_settings_and_results_are_read(write: Write) -> None:
     assert log.finished
     assert log.has_results
     assert log.loaded_qsl_set == [3, 1, 2]
-    assert log.seeds.schedule_rng_seed == SEEDS["schedule"]  # beyond 2**63, exact
+    assert log.seeds.schedule_rng_seed == SEEDS["schedule"]  # exact above 2**63
     assert log.effective("qsl_rng_seed") == SEEDS["qsl"]
     assert log.effective("unheard_of", 7) == 7
     assert log.get("generic_message") == "two"  # the last one counts

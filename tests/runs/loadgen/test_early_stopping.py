@@ -1,4 +1,4 @@
-"""Early stopping against known counts and against exact arithmetic."""
+"""Early stopping, compared with known counts and with exact arithmetic."""
 
 from fractions import Fraction
 from math import comb
@@ -33,7 +33,7 @@ def test_allowed_late_queries_equal_published_values(queries: int, percentile: f
 
 
 def exact_cdf(late: int, queries: int, percentile: Fraction) -> Fraction:
-    """P(X <= late) of Binomial(queries, 1 - percentile), without rounding."""
+    """Return P(X <= late) of Binomial(queries, 1 - percentile), without rounding."""
     q = 1 - percentile
     return sum((comb(queries, k) * q**k * percentile ** (queries - k) for k in range(late + 1)), Fraction(0))
 
@@ -46,7 +46,7 @@ def test_minimum_query_counts_are_exact(late: int, percentile: Fraction) -> None
 
 @pytest.mark.parametrize(("late", "met"), [(107, True), (108, False)])
 def test_one_late_query_above_the_allowance_fails(late: int, met: bool) -> None:
-    values_ns = np.full(13_368, 2_000_000_000, dtype=np.int64)  # at the limit is in time
+    values_ns = np.full(13_368, 2_000_000_000, dtype=np.int64)  # a latency at the limit is in time
     values_ns[:late] += 1
     verdict = judge_latencies(values_ns, 2_000_000_000, 0.99)
     assert (verdict.met, verdict.late, verdict.allowed) == (met, late, 107)

@@ -1,4 +1,4 @@
-"""Real LoadGen runs: everything is parsed, replayed and re-derived, and nothing disagrees."""
+"""Real LoadGen runs: each one is parsed, replayed and recomputed without a disagreement."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""LoadGen's random choices and counts before it runs. That the replay is LoadGen's is shown by test_loadgen_runs."""
+"""LoadGen's random choices and counts before its start. test_loadgen_runs compares the replay with LoadGen."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ def test_offsets_rise_from_zero(qps: float, count: int) -> None:
 
 
 def test_a_shorter_schedule_is_the_beginning_of_a_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever was computed before, and beyond what is kept, which is computed in parts."""
+    """The result does not depend on earlier calls, or on the kept part of a schedule."""
     seed, longest = SEEDS.schedule_rng_seed, 3000
     offsets_ns = poisson_offsets_ns(seed, 22.5, longest)
     for count in (2, 3, 1000, 1024, 1025, 1026):
@@ -84,7 +84,8 @@ def settings_for(scenario: Scenario, key: str, rows: int | None = None, **values
     return settings_of(scenario, benchmark, CURRENT_ROUND, rows or benchmark.performance_samples, values.get)
 
 
-# 22.5 queries/s was run in full; the other counts are where the schedule of the round passes whole datasets.
+# 22.5 queries/s was run completely. The other counts are those where the schedule of the round exceeds complete
+# datasets.
 @pytest.mark.parametrize(
     ("target_qps", "samples", "expected_s"),
     [(22, 13_368, 602), (22.075, 13_368, 600), (22.0752, 26_736, 1_199), (22.5, 26_736, 1_176), (44.1, 40_104, 906)],

@@ -1,4 +1,4 @@
-"""The parser of mlperf_log_summary.txt and its cross-check."""
+"""The parser of mlperf_log_summary.txt, and its comparison with the detail log."""
 
 from collections.abc import Callable
 from pathlib import Path

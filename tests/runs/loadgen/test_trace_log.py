@@ -33,7 +33,7 @@ def write(tmp_path: Path, content: str | bytes) -> Path:
 
 
 def test_first_tokens_of_server_queries_are_matched(tmp_path: Path) -> None:
-    # Two queries scheduled in one nanosecond are told apart by their issue delay.
+    # The issue delay distinguishes two queries that are scheduled in one nanosecond.
     body = (
         first_token("20.007", 300, 50)
         + first_token("20.007", 100, 40)

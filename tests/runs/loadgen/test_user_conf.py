@@ -1,4 +1,4 @@
-"""user.conf and audit.config: what LoadGen would drop, misread or not survive is refused; the rest is accepted."""
+"""user.conf and audit.config: lines that LoadGen would drop, misread or not survive are refused."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from runs.rounds import CURRENT_ROUND
 KEY = "llama3_1-8b"
 PATH = Path("some/user.conf")
 
-# A refused line of a Server run, and words of the message and of the fix.
+# A refused line of a Server run, and words of the message and of the fix
 REFUSED = {
     "no-blanks": ("*.Server.target_qps=10", "ignores the line", "`*.Server.target_qps = 10`"),
     "no-blanks-and-a-comment": ("*.Server.target_qps=10 # ten", "ignores the line", "`*.Server.target_qps = 10`"),
@@ -79,7 +79,7 @@ REFUSED = {
     "another-model-rejected": ("llama2-70b.Server.target_qps = ten", "rejects the file", "a number"),
 }
 
-# Lines of a Server run, and the values of the lines that count.
+# Lines of a Server run, and the values of the applied lines
 ACCEPTED: dict[str, tuple[str, dict[str, str]]] = {
     "plain": ("*.Server.target_qps = 12.5", {"target_qps": "12.5"}),
     "model": (f"{KEY}.Server.target_qps = .9", {"target_qps": ".9"}),
@@ -102,7 +102,7 @@ ACCEPTED: dict[str, tuple[str, dict[str, str]]] = {
     "empty": ("", {}),
 }
 
-# Lines without effect, and what the note says of them.
+# Lines without effect, and words of the note
 PASSED_OVER = {
     "another-benchmark": ("resnet50.Offline.min_query_count = 500", "line 1 (for another benchmark, resnet50)"),
     "its-directory": ("bert-99.Offline.min_query_count = 1e3", "another benchmark, bert-99"),

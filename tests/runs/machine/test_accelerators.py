@@ -1,4 +1,4 @@
-"""The accelerators that are found, with stand-ins for each vendor's tool, library and device nodes."""
+"""Accelerators: stand-ins for the tool, library and device nodes of each vendor."""
 
 import json
 import sys
@@ -55,7 +55,7 @@ LIBRARIES = ("amdsmi", "pynvml")
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A machine with nothing: no tools, no libraries, no devices, no variables."""
+    """Return the root of a host without tools, libraries, devices and variables."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
     monkeypatch.syspath_prepend(str(tmp_path / "lib"))
@@ -129,11 +129,11 @@ def test_amd_devices_are_found_by_the_amdsmi_library(root: Path, monkeypatch: py
         "vendor": "AMD", "index": "1", "name": "AMD Instinct MI355X", "uuid": "second-uuid", "memory.total": "294896",
         "driver_version": "6.14.5", "clocks.max.sm": "2400", "power.limit": "1400",
     }  # fmt: skip
-    # ROCr chooses first, and HIP among what is left; CUDA's variable is another name of HIP's.
+    # ROCr selects first, and HIP selects from the rest. CUDA's variable is another name of HIP's.
     for name, text in (("ROCR_VISIBLE_DEVICES", "1"), ("HIP_VISIBLE_DEVICES", "0"), ("CUDA_VISIBLE_DEVICES", "0")):
         monkeypatch.setenv(name, text)
     assert [row["uuid"] for row in accelerators(root)] == ["second-uuid"]
-    # A function that an older library lacks is a fact that is not known.
+    # A function that is missing in an older library gives an unknown fact.
     older = AMDSMI.replace("def amdsmi_get_gpu_driver_info", "def other").replace("    GFX", "    OTHER")
     (root / "lib" / "amdsmi.py").write_text(older)
     sys.modules.pop("amdsmi")
@@ -155,7 +155,7 @@ def test_intel_devices_are_found_by_xpu_smi(root: Path, monkeypatch: pytest.Monk
     assert described(row) == "Intel(R) Data Center GPU Max 1550, 65536 MiB, driver 1.3.2, 1600 MHz"
     assert row["uuid"] == "u-0"
     assert row["power.limit"] is None
-    monkeypatch.setenv("ZE_AFFINITY_MASK", "0.1")  # a part of it
+    monkeypatch.setenv("ZE_AFFINITY_MASK", "0.1")  # part of it
     assert len(accelerators(root)) == 1
     monkeypatch.setenv("ONEAPI_DEVICE_SELECTOR", "level_zero:1")
     assert accelerators(root) == []
@@ -183,7 +183,7 @@ def test_a_missing_tool_is_reported_for_each_device(
 
 def test_a_failing_tool_is_reported_for_each_device(root: Path) -> None:
     add_tool(root, "nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
-    assert accelerators(root) == []  # the tool is left over, but there is no device
+    assert accelerators(root) == []  # the tool remains, but there is no device
     add_node(root, "nvidia0")
     assert accelerators(root)[0]["problem"].startswith("nvidia-smi failed: Failed to initialize NVML: Driver/library")
 
@@ -192,4 +192,4 @@ def test_integrated_graphics_are_not_accelerators(root: Path) -> None:
     add_node(root, "dri/renderD128", "0x8086", "0x030000")
     assert accelerators(root) == []
     add_node(root, "dri/renderD129", "0x1002", "0x030000")
-    assert accelerators(root) == []  # without ROCm's own node nothing can compute on it
+    assert accelerators(root) == []  # without ROCm's own node the device cannot compute

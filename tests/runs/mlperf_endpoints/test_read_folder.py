@@ -1,4 +1,4 @@
-"""Reading a run folder of the MLPerf Endpoints client, whatever is in it."""
+"""The reader of run directories of the MLPerf Endpoints client, on any content."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Offered and completed rates, open queries, and whether an engine kept up, on made-up timelines."""
+"""Offered and completed rates, open queries, and whether an engine kept up, on generated timelines."""
 
 import heapq
 
@@ -19,7 +19,7 @@ def ns(seconds: list[float]) -> Times:
 
 
 def latencies_of_shared_engine(arrived_ns: Times, per_second: float, alone_s: float) -> Times:
-    """Latencies of an engine that computes all open queries together: `per_second` at most, each `alone_s` at least."""
+    """Return latencies of an engine that computes all open queries together, at most `per_second`."""
     work, open_until, now, latencies = 0.0, list[tuple[float, int]](), 0.0, np.zeros(len(arrived_ns), np.int64)
     places = list(range(len(arrived_ns)))[::-1]
     while places or open_until:

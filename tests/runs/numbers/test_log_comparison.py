@@ -1,4 +1,4 @@
-"""An edited number is found; what is found names the number."""
+"""Edited numbers: each is found, and the finding names the number."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,7 +48,7 @@ def test_each_changed_number_is_found_with_a_trace(loadgen_runs: Runs, copied_ru
     for key in [*results, "num_errors"]:
         value = values[key]
         if key.endswith(("_per_second", "_per_sec")):
-            value = float(value)  # LoadGen may print a round one
+            value = float(value)  # LoadGen may print a round number
         edit_detail(run, key, slightly_other(value))
         findings = disagreements_of(run)
         assert any(key in item.name for item in findings) or (key == "result_query_count" and findings), (key, findings)
@@ -58,9 +58,9 @@ def test_each_changed_number_is_found_with_a_trace(loadgen_runs: Runs, copied_ru
 @pytest.mark.parametrize(
     ("key", "factor"),
     [
-        ("result_completed_tokens_per_second", 1.001),  # the token sum knows no clock
+        ("result_completed_tokens_per_second", 1.001),  # the sum of tokens does not depend on a clock
         ("result_completed_samples_per_sec", 1.5),
-        ("result_scheduled_samples_per_sec", 1.0001),  # neither does the schedule
+        ("result_scheduled_samples_per_sec", 1.0001),  # the schedule does not depend on a clock, either
         ("result_90.00_percentile_latency_ns", 20),
         ("result_first_token_90.00_percentile_latency_ns", 50),
         ("result_time_per_output_token_50.00_percentile_ns", 1000),
@@ -77,11 +77,11 @@ def test_a_large_change_is_found_without_a_trace(copied_run: Copy, key: str, fac
 
 @pytest.mark.parametrize(("unseen", "fits"), [(1, True), (40, False)])
 def test_an_unseen_pause_may_move_a_percentile_across_a_gap(loadgen_runs: Runs, unseen: int, fits: bool) -> None:
-    """Times come in two sizes where a container's share of the cores is cut off now and then."""
+    """Times have two sizes if a container's share of the cores is sometimes cut off."""
     run = loadgen_runs["server-no-trace"]
     detail, table = read_detail(run.detail), read_request_table(run.requests)
     times = derive_numbers(detail, table, None).times
-    short = int(len(times) * 0.9)  # so many: the place of p90 is the first of the long ones
+    short = int(len(times) * 0.9)  # the place of p90 is the first of the long times
 
     def with_short_ones(count: int) -> Derived:
         places = np.arange(len(times))
@@ -113,7 +113,7 @@ CONDITIONS = ("result_validity", "result_perf_constraints_met", "early_stopping_
         ("server-no-trace", {"result_min_duration_met": False}, {"result_min_duration_met"}),
         ("server-no-trace", {"result_validity": "INVALID"}, {"result_validity"}),
         ("interactive-late-first-token", dict.fromkeys(CONDITIONS, True), set(CONDITIONS)),
-        # too short for a verdict
+        # Too short for a verdict
         ("server-too-few", dict.fromkeys(CONDITIONS[::2], True), {"early_stopping_met", "result_validity"}),
         ("single-stream-too-few", dict.fromkeys(CONDITIONS[::2], True), {"early_stopping_met", "result_validity"}),
     ],

@@ -1,4 +1,4 @@
-"""LoadGen's formulae on small numbers that can be checked by hand."""
+"""LoadGen's formulas on small numbers that can be computed by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def test_offline_rates_follow_from_completion_times() -> None:
 
 
 def test_server_rates_and_latencies_follow_from_the_schedule() -> None:
-    # The query scheduled last completes before the one in front of it: the rates are taken over its own end.
+    # The query scheduled last completes before the one in front of it. The rates use its own end.
     times = Timeline("trace", column(0, SECOND), column(5, SECOND + 5), column(4 * SECOND, SECOND), column(10, SECOND))
     derived = evaluate_times(detail("Server"), times, column(5, 3))
     numbers = derived.numbers
@@ -118,7 +118,7 @@ def test_server_latencies_begin_at_the_scheduled_time() -> None:
     log = detail("Server")
     probe = timeline(log, table(column(start, start), column(start, start), column(start, start), column(2, 2)), None)
     offset = int(probe.scheduled_ns[1])
-    # Both queries are handed over late; the one that is less late tells when the test began.
+    # Both queries are submitted late. The less late one determines the start of the test.
     issue = column(start + 500, start + offset + 100)
     times = timeline(log, table(issue, issue + 7, issue + 900, column(2, 2)), None)
     assert times.scheduled_ns.tolist() == [0, offset]

@@ -1,4 +1,4 @@
-"""From a run directory to a verdict with reasons."""
+"""The verdict of a run directory and its reasons."""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,7 @@ Copy = Callable[[str], RunDir]
 
 
 def cut(name: str, kept: int) -> Callable[[RunDir], object]:
-    """The first bytes of a file."""
+    """Return a change that keeps the first bytes of a file."""
 
     def do(run: RunDir) -> None:
         path = getattr(run, name)
@@ -200,7 +200,7 @@ def test_randomly_damaged_runs_raise_only_harness_errors(
     target.unlink()
     if data.draw(st.booleans()):
         target.write_bytes(data.draw(damaged(content)))
-    else:  # numbers: they pass the parsers and reach the arithmetic
+    else:  # numbers pass the parsers and reach the arithmetic
         numbers = list(re.finditer(rb"(?<=[ :,])\d+(?=[,}\n])", content))
         if numbers:
             place = data.draw(st.sampled_from(numbers))
@@ -220,7 +220,7 @@ ODD: tuple[Any, ...] = (0, 1, -1, 2**64 - 1, 1e308, 0.5, "x", True, [], {}, None
 @pytest.mark.parametrize("one_in", [len(ODD) // 2, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["offline-no-trace", "server-too-few", "server-accuracy"])
 def test_unusual_values_raise_only_harness_errors(copied_run: Copy, name: str, one_in: int) -> None:
-    """All odd values of each key, or some of them, which differ from key to key."""
+    """The test uses all odd values of each key, or a selection that differs between keys."""
     run = copied_run(name)
     original = run.detail.read_bytes()
     outcomes = set()

@@ -1,4 +1,7 @@
-"""A signal ends a command at a safe point, or without one; what is registered is done once. Each in a process."""
+"""Signals end a command at a safe point or without one, and registered work is done once.
+
+Each test starts a process.
+"""
 
 import contextlib
 import os
@@ -129,7 +132,7 @@ WAITS: dict[str, str] = {
 
 
 def run(code: str, folder: Path) -> tuple[int, str, str]:
-    """The end of a command: its exit code, what it said, and its standard error."""
+    """Return the exit code, the output and the standard error of a command."""
     text = HEAD + textwrap.indent(textwrap.dedent(code).strip("\n"), "    ") + TAIL
     with subprocess.Popen(
         [sys.executable, "-c", text, folder], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -1,4 +1,4 @@
-"""Workers leave signals to their command, and end with it: no traceback, no process left."""
+"""Workers leave signals to their command and end with it, without traceback or remaining process."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from tests.support.processes.warm import hear_signals
 
 @contextmanager
 def command(context: str) -> Iterator[tuple["subprocess.Popen[str]", list[int]]]:
-    """It, in a process group of its own, and the IDs of its workers."""
+    """Start a command in a process group of its own. Yield it with the IDs of its workers."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.processes.waiting_workers", context],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -45,4 +45,4 @@ def test_a_signal_to_the_process_group_ends_all_workers(context: str, numbers: l
 def test_workers_end_with_a_killed_command() -> None:
     with command("forkserver") as (process, _):
         process.kill()
-        finish(process)  # its streams are the workers', too: they end with the last of them
+        finish(process)  # the workers share its streams, which end with the last worker

@@ -1,4 +1,4 @@
-"""What is measured during a run, and what is said of a run whose record was not closed as finished."""
+"""Measurements during a run, and the description of a run without final record."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ LIMITS = {"TTFT": 2_000_000_000, "TPOT": 100_000_000}
 
 
 def observed_clients(sent_ms: list[float], told_ms: float | None, tokens: int = 1280) -> Observed:
-    """Clients that sent so late, each with ten responses, and were read so late."""
+    """Return clients that sent and read this late, each with ten responses."""
     clients = [
         ServerClient.model_construct(answers=10, tokens=tokens, issue_to_wire=LatenessSummary(count=10, p99_ms=p99_ms))
         for p99_ms in sent_ms
@@ -99,7 +99,7 @@ def manifest_with(**changes: Any) -> Manifest:
 
 @pytest.fixture
 def running_process_id() -> Iterator[int]:
-    """A process that lives as long as the test."""
+    """Return the ID of a process that lives as long as the test."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process.pid
     process.communicate()
@@ -107,7 +107,7 @@ def running_process_id() -> Iterator[int]:
 
 @pytest.fixture
 def ended_process_id() -> int:
-    """The number of a process that has ended."""
+    """Return the ID of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
@@ -129,7 +129,7 @@ def test_a_running_process_is_reported_as_unfinished(running_process_id: int, en
 
 
 def test_a_run_whose_process_ended_is_reported(ended_process_id: int) -> None:
-    text = unfinished(manifest_with(pid=ended_process_id))  # its parent is the reader: it starts no run
+    text = unfinished(manifest_with(pid=ended_process_id))  # its parent is the reader, which starts no run
     assert text.startswith(
         f"the run did not end: its manifest has the status running, but its process {ended_process_id} has ended"
     )

@@ -1,4 +1,4 @@
-"""requests.jsonl: written and read back, and every damage named."""
+"""requests.jsonl: written, read, and refused with the line of each damage."""
 
 import json
 import tracemalloc
@@ -117,8 +117,8 @@ def test_tpot_omits_requests_with_fewer_than_two_tokens(tmp_path: Path) -> None:
 
 def test_a_line_has_the_documented_keys() -> None:
     assert tuple(json.loads(encode_line(GOOD))) == NAMES
-    assert tuple(json.loads(encode_line(replace(GOOD, submit_ns=12)))) == (*NAMES, "submit_ns")  # a closed loop
-    assert tuple(json.loads(encode_line(replace(GOOD, token_gaps_us=[9])))) == (*NAMES, "token_gaps_us")  # a server
+    assert tuple(json.loads(encode_line(replace(GOOD, submit_ns=12)))) == (*NAMES, "submit_ns")  # in a closed loop
+    assert tuple(json.loads(encode_line(replace(GOOD, token_gaps_us=[9])))) == (*NAMES, "token_gaps_us")  # of a server
 
 
 def test_token_gaps_are_read_only_if_all_responses_have_them(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_token_gaps_are_read_only_if_all_responses_have_them(tmp_path: Path) -> 
 
 
 def test_an_error_does_not_keep_the_read_lines_in_memory(tmp_path: Path) -> None:
-    """Of 900,000 lines it was 700 MB in each error that somebody kept."""
+    """In an error, 900,000 lines needed 700 MB of memory."""
     path = tmp_path / "requests.jsonl"
     path.write_bytes(encode_line(GOOD) * 5000)
     tracemalloc.start()
@@ -145,7 +145,7 @@ def test_an_error_does_not_keep_the_read_lines_in_memory(tmp_path: Path) -> None
 
 
 def test_millions_of_requests_take_little_memory(tmp_path: Path) -> None:
-    """The largest file has 3.6 million lines: with 290 bytes for each, judging it took more than 1 GB."""
+    """The largest file has 3.6 million lines. With 290 bytes each, judging it needed more than 1 GB."""
     path, lines = tmp_path / "requests.jsonl", 20_000
     path.write_bytes(b"".join(encode_line(replace(GOOD, seq=seq, output_sha256=f"{seq:064x}")) for seq in range(lines)))
     tracemalloc.start()
@@ -160,7 +160,7 @@ def test_millions_of_requests_take_little_memory(tmp_path: Path) -> None:
 
 
 def test_the_replica_of_each_request_is_read(tmp_path: Path) -> None:
-    """None in a run with one engine."""
+    """A run with one engine has none."""
     path = tmp_path / "requests.jsonl"
     lines = [encode_line(replace(GOOD, seq=seq, replica=replica)) for seq, replica in ((1, 0), (0, 2))]
     path.write_bytes(b"".join(lines))

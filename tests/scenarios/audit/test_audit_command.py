@@ -47,7 +47,7 @@ def check_no_verdict(finished: Finished, out: Path, code: ExitCode, says: str) -
 
 
 def test_an_audit_of_an_honest_engine_runs_as_planned_and_passes(run_main: RunMain, tmp_path: Path) -> None:
-    """An honest engine that sleeps passes on a busy machine, too."""
+    """An honest engine that sleeps passes on a busy host, too."""
     out = tmp_path / "run"
     slow = ("--dummy-ttft-ms", 120, "--dummy-slots", 1)
     finished = run_main(*arguments("output_caching", "Offline", out, "--samples", 20, *slow))
@@ -87,7 +87,7 @@ def test_an_audit_of_an_honest_engine_runs_as_planned_and_passes(run_main: RunMa
 
 
 def test_a_dataset_with_too_few_samples_gets_new_engines(run_main: RunMain, tmp_path: Path) -> None:
-    """The engine keeps responses for later runs; its reference runs have all samples of the dataset."""
+    """The engine keeps responses for later runs. Its reference runs have all samples of the dataset."""
     out = tmp_path / "run"
     slow = ("--dummy-ttft-ms", 120, "--total-sample-count", 20, "--samples", 20)
     finished = run_main(*arguments("output_caching", "SingleStream", out, *slow), environment={CHEAT: "cache-prompt"})
@@ -100,7 +100,7 @@ def test_a_dataset_with_too_few_samples_gets_new_engines(run_main: RunMain, tmp_
     assert (result["engines"], result["new_reference_samples"]) == (2, 40)
 
 
-@pytest.mark.long  # its verdict compares times
+@pytest.mark.long  # the verdict compares times
 def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     costs = ("--samples", 20, "--dummy-ttft-ms", 120)
@@ -136,7 +136,7 @@ def test_test06_ignores_an_audit_config_in_the_working_directory(run_main: RunMa
 
 def test_output_consistency_runs_both_modes_and_accepts_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    # SingleStream: its accuracy run is one query after another, as is its performance run.
+    # SingleStream: both runs have one query after another.
     finished = run_main(*arguments("output_consistency", "SingleStream", out, "--samples", 20))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     folder = out / "audit" / "output_consistency"

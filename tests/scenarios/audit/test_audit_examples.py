@@ -1,4 +1,4 @@
-"""The example configurations of audits: one set of counts and names, and each runs, here with the dummy engine."""
+"""The example configurations of audits: their counts and names agree, and each one runs with the dummy engine."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An audit owns its options: what is declared in its module is what the command line and files take, and no more."""
+"""The options of audits: those that a module declares are options of the command line and of files."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.conftest import run_here
 
 
 def test_options_of_one_name_have_one_type() -> None:
-    """The command line reads an option before it knows which audit it is for."""
+    """The command line reads an option before it knows the audit."""
     kinds = defaultdict(set)
     for test in AUDITS.values():
         for option in options_of(test.options, AuditOptions.model_fields):

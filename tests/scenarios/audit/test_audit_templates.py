@@ -1,4 +1,4 @@
-"""The audit.config at the top and those in configs/audits: the settings of this harness's audits, and each one runs."""
+"""The audit.config templates: they have the settings of the audits of this harness, and each one runs."""
 
 from pathlib import Path
 
@@ -20,17 +20,17 @@ from tests.support.runs.run_commands import arguments
 
 FOLDER = ROOT / "configs" / "audits"
 REFERENCE = "output_caching-reference"
-DRAWN = 720381539243781796  # the seed of official audits; those of this harness draw one
+DRAWN = 720381539243781796  # seed of official audits; those of this harness draw one
 
 
 def spec_of(name: str, scenario: Scenario = "Offline") -> RunSpec:
-    """The run of an audit that a template is for."""
+    """Return the run of an audit that a template is for."""
     test = AUDITS[name.removesuffix("-reference")]
     request = request_of(test.name, scenario=scenario, loaded_count=13_368)
     if test.existing == ("accuracy", "performance"):
         request = DrawnRequest(**dict(request), log_seed=DRAWN)
     spec = test.runs(request)[-1]
-    if name == "output_caching":  # its repeating runs follow from the reference
+    if name == "output_caching":  # the repeating runs follow from the reference
         repeat = {"performance_issue_unique": 0, "performance_issue_same": 1, "performance_issue_same_index": 3}
         return RunSpec("repeat", settings=dict(spec.settings) | repeat, scenario=scenario)
     return spec

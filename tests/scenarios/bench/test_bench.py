@@ -1,4 +1,4 @@
-"""Benches of an engine of known capacity without LoadGen: order, failures, ends and files; and one of real runs."""
+"""Benches of an engine of known capacity without LoadGen: order, failures, ends and files; and one with real runs."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ class FakeRuns:
         self.offline_s = 60.0  # duration of the first Offline run
         self.capacity_qps = CAPACITY_QPS
         self.warm_up_qps = CAPACITY_QPS
-        self.unchecked = False  # whether the runs have too few queries for the limits
+        self.unchecked = False  # runs with too few queries for the limits
         self.refusals: dict[str, int] = {}  # name → number of the start that is refused
         self.sent: dict[str, int] = {}  # name → queries
         self.beats: list[int] = []  # heartbeats of each warm-up
@@ -106,7 +106,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> FakeRuns:
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages are written, unlike in most tests."""
+    """Let pages be written, unlike in most tests."""
     monkeypatch.delenv(SWITCH)
 
 
@@ -146,7 +146,7 @@ def test_the_default_bench_measures_the_ladder_and_finds_the_best_rate(tmp_path:
     ]  # fmt: skip
     assert (tmp_path / "bench/points.csv").read_text().count("\n") == 9
     assert not [*(tmp_path / "bench/data").iterdir()]
-    # The same command finds everything done.
+    # The same command finds that all runs are complete.
     ran = [*runs.ran]
     again = bench(tmp_path)
     assert (again.code, runs.ran, record(tmp_path)) == (ExitCode.OK, ran, stored)
@@ -227,7 +227,7 @@ def test_unchecked_limits_give_no_best_rate(tmp_path: Path, runs: FakeRuns) -> N
     runs.unchecked = True
     finished = bench(tmp_path, "--rates", "0.8", "--duration", "10s")
     assert finished.code == ExitCode.REFUSED
-    assert runs.ran == ["00-warm-up-0.8", "01-server-0.8"]  # without a best rate, none is repeated
+    assert runs.ran == ["00-warm-up-0.8", "01-server-0.8"]  # without a best rate, no rate is repeated
     assert "no best rate: limits not checked: 8 queries, 64 are needed for p90" in finished.stdout
     page = (tmp_path / "bench/report.html").read_text()
     assert "No best rate: limits not checked: 8 queries, 64 are needed for p90." in page
@@ -273,7 +273,7 @@ def test_a_failed_warm_up_leaves_a_page(tmp_path: Path, runs: FakeRuns) -> None:
 def test_a_server_that_ends_during_a_bench_fails_it_with_the_cause(
     tmp_path: Path, runs: FakeRuns, options: tuple[str, ...]
 ) -> None:
-    """The next start is refused, because the server is gone."""
+    """The next start is refused, because the server has ended."""
     closed = options[0] == "--concurrency"
     first, warm_up = ("01-concurrency-1", "00-warm-up-8") if closed else ("01-server-10", "00-warm-up-10")
     runs.errors = {first: ExecutionError("lost the server")}
@@ -345,7 +345,7 @@ def test_a_killed_bench_of_real_runs_continues_after_its_engine_ended(tmp_path: 
     finished = resumed.wait()
     stored = read_bench_record(folder / BENCH_FILE)
     assert finished.code == ExitCode.FAILED, finished.stdout
-    # A busy machine delays the client, so that a run may be unclear.
+    # A busy host delays the client, so a run may be unclear.
     assert [run.verdict == "failed" for run in stored.runs] == [False, False, True, False]
     assert "the engine was started 2 times" in stored.warnings
     starts = {run.number: _engine_start(folder / run.run_dir) for run in stored.runs if run.verdict != "failed"}

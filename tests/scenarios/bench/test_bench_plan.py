@@ -37,7 +37,7 @@ from tests.support.servers.text_server import text_server
 def loaded(
     *targets: str, others: dict[str, str] | None = None, runs: dict[str, Any] | None = None, **options: Any
 ) -> Bench:
-    """The plan of a bench of the dummy engine."""
+    """Return the plan of a bench of the dummy engine."""
     return load_bench(["bench"], targets, options, {"engine": "dummy", **(runs or {})}, others or {})
 
 
@@ -262,7 +262,7 @@ def test_an_unreachable_server_and_an_invalid_rate_are_reported_together() -> No
 
 @pytest.mark.parametrize("path", ["", "/v1/chat/completions"])
 def test_a_server_that_sends_text_needs_no_tokenizer(path: str) -> None:
-    """Its usage counts the tokens, and the prompts are characters."""
+    """The server counts the tokens, and the prompts are characters."""
     with serving(text_server("openai-chat", model="somebody/model")) as server:
         bench = loaded(f"{server.url}{path}", runs={"engine": "endpoint"})
         assert "somebody/model" in mistakes_of(f"{server.url}{path}", runs={"engine": "endpoint"}, model="other")
@@ -290,7 +290,7 @@ def test_the_byte_tokenizer_of_a_text_server_is_recorded(arguments: dict[str, An
 
 @pytest.fixture
 def models() -> Iterator[list[dict[str, str]]]:
-    """The list of models of a server at `models[0]["url"]`; further entries are its models."""
+    """Return the model list of a server at `models[0]["url"]`. Further entries are its models."""
     listed: list[dict[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -479,7 +479,7 @@ def test_a_dataset_above_the_size_limit_is_refused(tmp_path: Path, monkeypatch: 
 def test_each_response_has_the_length_of_its_row(tmp_path: Path) -> None:
     lines = [{"prompt": f"prompt {number}", "output_tokens": 2 + number} for number in range(7)]
     bench = loaded(dataset_path=str(file_of(tmp_path, *lines)), ignore_eos=True, output_log_dir=str(tmp_path / "bench"))
-    bench = replace(bench, values=bench.values | {"replicas": "1"})  # the lengths also reach another process
+    bench = replace(bench, values=bench.values | {"replicas": "1"})  # the lengths are also passed to another process
     config = write_run_files(bench, PlannedBenchRun(1, "offline", 7, 0))
     assert "the dataset limits the output tokens of each row" in prepare(config).unofficial_reasons
     execute_run(config, Console(file=io.StringIO()))

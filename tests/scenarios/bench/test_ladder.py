@@ -121,7 +121,7 @@ def test_an_unclear_or_failed_run_does_not_end_the_ladder() -> None:
 
 
 def bench(verdicts: dict[float, RateVerdict], **fields: Any) -> BenchRecord:
-    """A bench with one run of 8 queries at each rate."""
+    """Return a bench with one run of 8 queries at each rate."""
     runs = [
         measured_run(PlannedBenchRun(number, "server", 8, 0, qps), verdict).model_copy(update={"reasons": ["a reason"]})
         for number, (qps, verdict) in enumerate(verdicts.items(), start=1)

@@ -24,7 +24,7 @@ def beat(second: float, issued: int, completed: int) -> Progress:
 
 
 def simulate_server(live: LiveRun, rate: float, seconds: int, queries: int) -> None:
-    """A server that answers at most CAPACITY_QPS queries/s, each after five seconds at least."""
+    """Simulate a server that completes at most CAPACITY_QPS queries/s, each after at least five seconds."""
     for second in range(seconds):
         issued = min(queries, int(rate * second))
         completed = min(issued, int(max(0.0, second - LATENCY_S) * min(rate, CAPACITY_QPS)))

@@ -36,7 +36,7 @@ Bench = Callable[..., Measured]
 
 @pytest.fixture
 def bench(run_main: RunMain, tmp_path: Path) -> Bench:
-    """A bench of a scripted server, with runs of 2 s."""
+    """Return a bench of a scripted server with runs of 2 s."""
 
     def measure(script: dict[str, Any], *options: object) -> Measured:
         folder = tmp_path / "bench"
@@ -80,7 +80,7 @@ def test_a_server_that_never_responds_is_refused(bench: Bench) -> None:
 
 
 def test_a_server_of_fixed_capacity_is_saturated(bench: Bench) -> None:
-    """20 queries/s at most."""
+    """The server completes at most 20 queries/s."""
     seen = bench({"ttft_s": lambda _: 0.065, "slots": 2}, "--rates", 60, "--limits", "ttft=10000")
     assert (seen.finished.code, seen.run.verdict) == (ExitCode.NEGATIVE, "saturated")
     assert seen.record.best is not None
@@ -88,7 +88,7 @@ def test_a_server_of_fixed_capacity_is_saturated(bench: Bench) -> None:
 
 
 def test_a_short_overload_is_saturated_or_unclear(bench: Bench) -> None:
-    """One query at a time, each for 1.1 s; 8 queries arrive in about 2 s."""
+    """Each query takes 1.1 s alone, and 8 queries arrive in about 2 s."""
     seen = bench({"ttft_s": lambda _: 1.0, "slots": 1}, "--rates", 4, "--limits", "none")
     assert seen.run.queries == 8
     assert seen.run.verdict in ("saturated", "unclear")
@@ -128,7 +128,7 @@ def test_many_responses_without_a_stream_fail_the_bench(bench: Bench) -> None:
 
 
 def test_a_server_without_faults_meets_the_limits(bench: Bench) -> None:
-    """A busy machine may delay the client."""
+    """A busy host may delay the client."""
     seen = bench({"ttft_s": lambda _: 0.3}, "--rates", 8, "--queries", 64, "--limits", "ttft=5000,tpot=1000,e2el=9000")
     assert seen.run.verdict in ("within", "unclear")
     assert (seen.run.within_limits, seen.run.errors) == (1.0, 0)

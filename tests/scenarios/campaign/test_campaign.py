@@ -1,4 +1,4 @@
-"""Campaigns of short dummy runs, run as a user runs them: to the end, killed, changed, with a negative run."""
+"""Campaigns of short dummy runs, started as by a user: completed, killed, changed, and with a failed run."""
 
 import json
 import os
@@ -41,7 +41,7 @@ RUNS += [name.replace("Offline", "Server") for name in RUNS]
 
 
 class SmallCampaign:
-    """A campaign's files, and what became of it."""
+    """The files of a campaign and its results."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "small.yaml"
@@ -60,7 +60,7 @@ class SmallCampaign:
         return self.place.result("llama3.1-8b", scenario)
 
     def starts(self) -> dict[str, int]:
-        """When each finished run started, by name: the same number means that it was not run again."""
+        """Return the start of each finished run by name. An equal number means that it was not run again."""
         times_ns = {}
         for scenario in ("Offline", "Server"):
             folders = {
@@ -76,7 +76,7 @@ class SmallCampaign:
         return times_ns
 
     def chain(self) -> int:
-        """How many statements there are. Each but the first names the one of the run that ran before it."""
+        """Return the number of attestations. Each one but the first names that of the previous run."""
         runs = [RunDir(path.parent) for path in self.place.root.rglob("seal.json")]
         runs.sort(key=lambda run: read_manifest(run.manifest).start_time_ns or 0)
         statements = [read_attestation(run) for run in runs]
@@ -98,7 +98,7 @@ def _run(folder: Path) -> None:
 
 @pytest.fixture
 def complete_campaign(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> SmallCampaign:
-    """A copy of a campaign whose runs have all ended."""
+    """Return a copy of a campaign with complete runs."""
     shutil.copytree(make_once(tmp_path_factory, "campaign", _run), tmp_path, dirs_exist_ok=True)
     return SmallCampaign(tmp_path)
 
@@ -182,7 +182,7 @@ def test_a_changed_configuration_is_refused(complete_campaign: SmallCampaign, ru
 
 
 def test_a_commit_between_runs_is_reported(complete_campaign: SmallCampaign) -> None:
-    """What would refuse the submission hours later; the runs stay what they are."""
+    """The difference would refuse the submission hours later. The runs stay unchanged."""
     for path in complete_campaign.place.root.rglob("manifest.json"):
         edit(path, observed={"harness": {"git_commit": "0" * 40}})
     reported = run_here(*complete_campaign.arguments("--dry-run"))
@@ -211,7 +211,7 @@ def test_a_run_in_progress_is_neither_complete_nor_failed(complete_campaign: Sma
 def test_an_open_campaign_is_complete_below_the_target_scores(
     complete_campaign: SmallCampaign, division: Division, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `submit` does not: else such a campaign would never be done, and start its accuracy runs again and again."""
+    """`submit` requires no target scores in open. Otherwise such a campaign would never be complete."""
     targets = {**DATACENTER_BENCHMARK.targets, "gen_num": Target(64)}
     change_benchmarks(monkeypatch, samples=64, targets=targets)
     complete_campaign.write(DATACENTER, division=division)

@@ -1,4 +1,4 @@
-"""A campaign's YAML file: what it means, and what is refused with the key's name."""
+"""The YAML file of a campaign: its meaning, and refusals with the name of the key."""
 
 import errno
 import fcntl
@@ -62,7 +62,7 @@ def test_keys_of_a_scenario_replace_those_of_the_file(tmp_path: Path) -> None:
 
 
 def write_tuning_result(folder: Path, **values: Any) -> str:
-    """A directory with the result of a tuning."""
+    """Write a directory with a tuning result."""
     folder.mkdir()
     (folder / "user.conf").write_text("*.Server.target_qps = 21.5\n")
     best = {"scenario": "Server", "engine": "dummy", "user_conf": str(folder / "user.conf"), **values}

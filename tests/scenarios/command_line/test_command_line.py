@@ -1,4 +1,4 @@
-"""The command line is made of the schema: no option can be missing, and none has a life of its own."""
+"""The command line, derived from the schema: each field has an option, and no option is without field."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from scenarios.spellings import _KEYS, _SPELLINGS, ACCEPTED, field_and_key
 from tests.conftest import run_here
 from tests.support.documents.documentation import parse as typed
 
-# The reference implementation's flags.
+# Flags of the reference implementation
 REFERENCE_FLAGS = [
     "--scenario", "--model-path", "--dataset-path", "--accuracy", "--dtype", "--audit-conf", "--user-conf",
     "--total-sample-count", "--batch-size", "--output-log-dir", "--enable-log-trace", "--num-workers",
@@ -32,7 +32,7 @@ REFERENCE_FLAGS = [
 
 
 def parse(*arguments: str) -> dict[str, Any]:
-    """The values that reach a command's action, as main.py would have them."""
+    """Return the values that reach the action of a command."""
     command = command_with(lambda **parsed: given_values(RunConfig, parsed))
     return command.main(list(arguments), standalone_mode=False, parent=click.Context(cli, **cli.context_settings))
 
@@ -109,7 +109,7 @@ def test_option_names_of_circulating_scripts_are_accepted() -> None:
         ("--base_url http://x", "here: --api-server"),
         ("audit --max-num-seqs 8", "here: --engine-arg max_num_seqs=VALUE"),
         ("run --temperature=1", "here: --sampling-arg temperature=VALUE"),
-        ("verify DIR --model-name M", "here: --model-path"),  # accepted where runs start
+        ("verify DIR --model-name M", "here: --model-path"),  # accepted by commands that start runs
         ("verify DIR --request-rate 4", "see `python main.py verify --help`"),
         ("run --scenrio Offline", "did you mean --scenario?"),
         ("run --hf-token x", "see `python main.py run --help`"),
@@ -119,7 +119,7 @@ def test_an_option_of_another_program_names_its_equivalent(
     words: str, fix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words.split()) == 2
-    first, second, *_ = capsys.readouterr().err.splitlines()  # run reports its missing scenario, too
+    first, second, *_ = capsys.readouterr().err.splitlines()  # run also reports its missing scenario
     assert re.fullmatch(r"error: --[a-z-]+: unknown option", first)
     assert second == f"  fix: {fix}"
 
@@ -223,7 +223,7 @@ def test_examples_in_help_texts_are_valid_commands(name: str) -> None:
         words, colon, line = example.partition(": ")
         assert colon
         assert words
-        assert line.split()[0] == name or name == "init"  # whose last one shows what comes next
+        assert line.split()[0] == name or name == "init"  # the last line shows the next command
         typed(shlex.split(line))
         assert f"python main.py {line}\n" in text
 
@@ -275,7 +275,7 @@ WITH_A_PATH = [
 def test_a_directory_without_permission_is_bad_input(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0)
     user = os.geteuid()
-    if user == 0:  # who may enter everything
+    if user == 0:  # root may enter each directory
         os.seteuid(65534)
     try:
         refused = run_here(*command, tmp_path / "closed" / "x")

@@ -1,4 +1,4 @@
-"""What a command imports before it does anything: start-up time is held by names and counts of modules."""
+"""Imports of a command before it acts: names and counts of modules limit the start-up time."""
 
 import json
 import pkgutil
@@ -11,13 +11,13 @@ import scenarios.commands
 from scenarios.command_line.dispatch import COMMANDS, COMPLETION
 from tests.conftest import ROOT
 
-# Libraries that a command line may import.
+# Libraries that a command line may import
 NONE: frozenset[str] = frozenset()
 SCHEMAS = frozenset({"pydantic"})
 OPTIONS = SCHEMAS | {"msgspec"}
 SHOWN = SCHEMAS | {"psutil", "rich"}
 LIGHT = ("anchor", "campaign", "doctor", "init", "quantize", "report", "results", "status")
-# Words of a command line → the most modules that it imports, Python's own included, and the libraries.
+# Words of a command line → maximum number of imported modules, those of Python included, and the permitted libraries
 CASES: dict[str, tuple[int, frozenset[str]]] = {
     "--help": (170, NONE),
     "docter": (170, NONE),
@@ -40,7 +40,7 @@ LIBRARIES = frozenset(
         *("securesystemslib", "tokenizers", "torch", "transformers", "vllm", "yaml"),
     }
 )
-# One interpreter that has imported nothing of the harness; a fork of it runs each command line.
+# One interpreter that has imported nothing of the harness. A fork of it runs each command line.
 PROGRAM = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
@@ -65,7 +65,7 @@ for line in sys.stdin.read().splitlines():
 
 @pytest.fixture(scope="module")
 def imported_modules(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """The modules of each command line."""
+    """Return the modules of each command line."""
     empty = tmp_path_factory.mktemp("empty")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(ROOT)],

@@ -1,4 +1,4 @@
-"""What stands in files cannot control the terminal: one stream writes, and it escapes control characters."""
+"""Texts from files cannot control the terminal: one stream writes, and it escapes control characters."""
 
 import ast
 import io
@@ -73,7 +73,7 @@ def test_a_dataset_name_cannot_control_the_terminal(
     assert not {"\x1b", "\x07", "\x9b", "\x7f"} & set(printed.out + printed.err)
 
 
-# These modules write only their own messages at a signal.
+# These modules write only their own messages at a signal
 OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/launch/run_process.py", "runs/processes/listening.py")
 
 

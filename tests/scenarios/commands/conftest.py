@@ -1,4 +1,4 @@
-"""`main.py gate` and `main.py store`, and runs for them."""
+"""Fixtures: `main.py gate` and `main.py store`, and runs for them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,8 +20,10 @@ def runs() -> DummyRuns:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
-    """Runs `gate …` or `store …`, with no declaration from outside; returns the exit code, and what was printed or the
-    error's message."""
+    """Return a function that runs `gate …` or `store …` without external declaration.
+
+    It returns the exit code, and the output or the message of the error.
+    """
     for name in FIELD_NAMES:
         monkeypatch.delenv(name.upper(), raising=False)
 
@@ -34,7 +36,7 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
 
 @pytest.fixture
 def result(runs: DummyRuns, tmp_path: Path) -> ResultDir:
-    """A performance and an accuracy run of one result, to change."""
+    """Return a copy of a performance and an accuracy run of one result."""
     result_dir = ResultDir(tmp_path / "result")
     runs.copy(result_dir.performance.root, "Offline")
     runs.copy(result_dir.accuracy.root, "Offline", "accuracy")
@@ -43,7 +45,7 @@ def result(runs: DummyRuns, tmp_path: Path) -> ResultDir:
 
 @pytest.fixture
 def with_target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Target]], None]:
-    """Gives the dummy engine's made-up model reference scores, which no real dataset has."""
+    """Return a function that gives the model of the dummy engine reference scores."""
     return lambda target: monkeypatch.setattr(
         compliance.results.run_evidence, "target_of", lambda _: (target, "reference of this test")
     )

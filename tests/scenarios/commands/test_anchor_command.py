@@ -1,4 +1,4 @@
-"""`main.py anchor`: every sealed run below what is named, or none; exit codes and the response for programs."""
+"""`main.py anchor`: it anchors all attested runs below the named directories, or none; exit codes and JSON output."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.support.runs.run_commands import USER_CONF
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> Path:
-    """Three sealed runs; anchoring looks at nothing but files and statements."""
+    """Return three attested runs. Anchoring reads only files and attestations."""
     for name in ("Offline/performance/run_1", "Offline/accuracy", "discarded/1-accuracy"):
         run = RunDir(tmp_path / "campaign" / name)
         run.root.mkdir(parents=True)
@@ -105,7 +105,7 @@ def test_an_invalid_signing_key_is_refused_before_the_start(
 
 
 def test_a_run_is_signed_with_the_named_key(tmp_path: Path, run_main: RunMain) -> None:
-    """All places are named from the working directory, which is not the run's own."""
+    """All paths are relative to the working directory, which is not that of the run."""
     folder = tmp_path / "working-directory"
     openssl("genpkey", "-algorithm", "ed25519", "-out", folder / "key.pem")
     (tmp_path / "user.conf").write_text(USER_CONF)

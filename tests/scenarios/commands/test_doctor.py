@@ -1,4 +1,4 @@
-"""What `doctor` finds, on machines that the test describes."""
+"""Findings of `doctor` on described hosts."""
 
 import io
 from collections.abc import Callable
@@ -27,7 +27,7 @@ H100 = Machine("cuda", 2, [0, 1], "H100", 80 << 30, "CUDA_VISIBLE_DEVICES")
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Describes a machine; everything that is not told is there."""
+    """Return a function that describes a host. Facts that are not given are without fault."""
 
     def describe(**facts: Any) -> None:
         replaced = {
@@ -41,7 +41,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         specs = replaced.pop("specs", {"vllm": True, "mlperf_loadgen": True})
         for name, value in replaced.items():
             monkeypatch.setattr(machine_checks, name, lambda value=value: value)
-        # With it transformers, which loads a tokenizer, would be told that nothing is installed.
+        # Transformers, which loads a tokenizer, would find no installed package.
         monkeypatch.setattr("importlib.util.find_spec", lambda name: specs.get(name))
         monkeypatch.setattr(machine_checks, "load_tokenizer", lambda name: None)
 

@@ -1,4 +1,4 @@
-"""`main.py gate` on run directories and on rows: what a run declares, and what its engine's record says."""
+"""`main.py gate` on run directories and on rows: declarations, and the records of engines."""
 
 import json
 import shutil
@@ -59,7 +59,7 @@ def test_a_completed_evaluation_must_pass_when_rescored(
     assert code == 0, text
     with_target(targets_with_share(result.accuracy, 0.985))
     assert f"rescored accuracy run {result.accuracy.root}: does not pass: rouge1" in call("gate", result.root, *FP8)[1]
-    code, text = call("gate", result.root, *COMPLETED[:-1])  # refuted: closed without --strict
+    code, text = call("gate", result.root, *COMPLETED[:-1])  # contradicted, so closed without --strict
     assert code == 1
     assert "completed_evaluation_passes" in text
     assert "rouge1" in text
@@ -148,7 +148,7 @@ def test_row_files_have_exit_codes_with_and_without_strict(
 
 def test_invalid_arguments_are_refused(call: Any, runs: DummyRuns, tmp_path: Path) -> None:
     assert call("gate", tmp_path / "nothing")[0] == 2
-    assert call("gate", tmp_path)[0] == 2  # holds no run
+    assert call("gate", tmp_path)[0] == 2  # contains no run
     assert call("gate", runs("Offline"), "--expect", "baseline")[0] == 2
     assert call("gate", runs("Offline"), "--declaration", tmp_path / "nothing.yaml")[0] == 2
     assert call("gate", runs("Offline"), "--out", runs("Offline") / "manifest.json" / "report")[0] == 3
@@ -163,7 +163,7 @@ def test_a_custom_registry_is_applied(call: Any, tmp_path: Path) -> None:
     assert call("gate", path, "--strict", "--registry", registry)[0] == 0
     content = variants.read_text()
     for old, new in (
-        ('"kv_quantization", "kv', '"kv'),  # a technique of no kind would be held to nothing
+        ('"kv_quantization", "kv', '"kv'),  # a technique without kind would have no requirements
         ('["speculative_decoding"]', '["speculative_decoding", "magic"]'),
         ('["speculative_decoding"]', '["speculative_decoding", "kv_compression"]'),
         ('["speculative_decoding"]', '"speculative_decoding"'),

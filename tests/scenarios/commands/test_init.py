@@ -1,4 +1,4 @@
-"""`main.py init`: the files that it writes are ones that the other commands take."""
+"""`main.py init`: the other commands accept its files."""
 
 import errno
 import shlex
@@ -29,7 +29,7 @@ def test_written_files_are_accepted_by_the_other_commands(
     finished = run_here("init", folder, "--dataset-path", data)
     assert finished.code == 0, finished.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["campaign.yaml", "run.yaml", "system.yaml", "user.conf"]
-    words = shlex.split(finished.stdout.partition("next: ")[2])  # as a shell takes what is said to be next
+    words = shlex.split(finished.stdout.partition("next: ")[2])  # the proposed command, as a shell splits it
     assert words[:7] == ["python", "main.py", "doctor", "--model-path", init.MODEL, "--dataset-path", str(data)]
     assert words[-2:] == [str(folder / "run.yaml"), "--dry-run"]
     config = make_config(load_yaml(folder / "run.yaml"))
@@ -41,7 +41,7 @@ def test_written_files_are_accepted_by_the_other_commands(
     assert campaign.asked["dataset_path"] == str(data)
     assert campaign.asked["system"] == str(folder / "system.yaml")
     dry = run_here("run", "--config", folder / "run.yaml", "--engine", "dummy", "--dry-run", "--model-path", "")
-    assert dry.code == 2  # no model is no model: the rest of the file holds
+    assert dry.code == 2  # a missing model is reported, and the rest of the file is used
     assert run_here("init", folder).code == 3
 
 

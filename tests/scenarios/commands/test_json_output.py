@@ -1,4 +1,4 @@
-"""`--json`: one object on the standard output of every command, whatever happens; `-q`: nothing but errors."""
+"""`--json`: each command prints exactly one object; `-q`: only errors are printed."""
 
 import json
 import re
@@ -71,12 +71,12 @@ def test_quiet_prints_only_errors(tmp_path: Path, run_main: RunMain) -> None:
     assert refused.stderr.startswith("error: ")
 
 
-# The documented shapes -----------------------------------------------------------------------------------------------
+# Documented structures ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A result, a run that failed, a file of LoadGen's settings and a campaign."""
+    """Return a directory with a result, a failed run, a file of LoadGen settings and a campaign."""
     folder, runs = tmp_path_factory.mktemp("place"), DummyRuns()
     result = ResultDir(folder / "result")
     runs.copy(result.performance.root, "Server")
@@ -112,7 +112,7 @@ SHAPES = {
     "store export": "store export --db {}/db",
     "store summary": "store summary --db {}/db",
 }
-# Shapes that the tests of these files compare, because they have what the command needs.
+# Structures that the tests of these files compare, because they create the needed output.
 ELSEWHERE = {
     "run": "test_json_output.py",
     "bench": "test_json_output.py",

@@ -1,4 +1,4 @@
-"""Commands given a place that other commands read: they name these, and no two commands name each other."""
+"""Commands on directories of other commands: they name these commands, and the named commands accept the directory."""
 
 import re
 import shlex
@@ -25,7 +25,7 @@ COMMANDS = (
     "submit {} --output {}.tree --organization A --system-name B",
     "anchor {} --ledger {}.ledger",
 )
-# Commands that take a place, or describe it in words of their own.
+# Commands that read the directory, or describe it in their own words
 READ = {"logs": {"verify", "store", "gate", "submit"}, "tree": {"check"}, "empty": {"status"}, "missing": {"gate"}}
 
 

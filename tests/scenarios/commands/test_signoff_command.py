@@ -1,4 +1,4 @@
-"""`signoff` as a command: what it leaves beside the verdict, and measuring again."""
+"""The command `signoff`: its files, and repeated measurements."""
 
 import hashlib
 import json
@@ -50,18 +50,18 @@ def noisy_sign_off() -> SignOff:
 def test_remeasured_runs_of_both_sides_are_signed_off(run_main: RunMain, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
-    names = ("ref-1", "ref-2", "cand-1", "cand-2")  # two of each are the fewest that can be signed off
+    names = ("ref-1", "ref-2", "cand-1", "cand-2")  # the minimum for a sign-off is two runs of each side
     for name in names:
         tpot_ms = 0.2 if name.startswith("ref") else 0.05
         done = run_main(*arguments("SingleStream", folder / name, "--dummy-tpot-ms", tpot_ms, conf=CONF))
         assert done.code == ExitCode.OK, done.stderr
-    (folder / "ref-1-user.conf").unlink()  # the run's own copy counts, not the file that was named
+    (folder / "ref-1-user.conf").unlink()  # the copy in the run counts, not the named file
     before = digests(folder)
     out, mend = tmp_path / "verdict.json", tmp_path / "audit_feedback.json"
     sides = ("--ref", *(folder / name for name in names[:2]), "--cand", *(folder / name for name in names[2:]))
     options = ("--noise-band", 0.0001, "--remeasure", 1, "--out", out, "--feedback", mend)
     done = run_main("signoff", "--scope", "patch", *sides, *options)
-    assert done.code in (ExitCode.OK, ExitCode.NEGATIVE), done.stderr  # depends on the load of the machine
+    assert done.code in (ExitCode.OK, ExitCode.NEGATIVE), done.stderr  # depends on the load of the host
     assert "repeated the performance runs 1 time, of at most 1" in done.stdout
     # The old runs are unchanged in discarded/, and the new runs are in their places.
     turns = ("ref-1", "cand-1", "ref-2", "cand-2")
@@ -82,7 +82,7 @@ def test_remeasured_runs_of_both_sides_are_signed_off(run_main: RunMain, tmp_pat
 
 
 def test_a_moved_dataset_can_be_named(run_main: RunMain, tmp_path: Path) -> None:
-    """Whoever signs off on another machine has the data, but not where the run had them."""
+    """A user of another host has the dataset in another directory."""
     data, moved, result = tmp_path / "rows.json", tmp_path / "moved.json", tmp_path / "result"
     data.write_text(json.dumps(json.loads(bundled_dataset("bytes").read_bytes())[:32]))
     (result / "performance").mkdir(parents=True)
@@ -108,7 +108,7 @@ def test_runs_are_repeated_only_if_the_verdict_requires_it(runs: FrozenRuns) -> 
 
 
 def repeat(ran: list[Path]) -> Callable[..., None]:
-    """A stand-in for a run: its directory has only a file with its number."""
+    """Return a stand-in for a run. Its directory contains only a file with its number."""
 
     def run(config: RunConfig, _: Console) -> None:
         assert config.output_log_dir is not None
@@ -120,7 +120,7 @@ def repeat(ran: list[Path]) -> Callable[..., None]:
 
 
 def sign_off_with_verdicts(verdicts: Iterable[SignOff], references: list[list[Path]] | None = None) -> Sign:
-    """A sign-off with these verdicts, which keeps the directories of the reference that it is asked for."""
+    """Return a sign-off with these verdicts. It keeps the directories of the reference in each call."""
     left = iter(verdicts)
 
     def sign(ref: Sequence[Path], cand: Sequence[Path]) -> SignOff:
@@ -170,7 +170,7 @@ def test_remeasuring_ends_with_the_first_verdict_that_requires_no_repetition(
         (["B-4/contended"], 1),
         (["G-2/overstated", "B-4/contended"], 1),  # although the claim is corrected first
         (["G-6/hidden_regression"], 0),
-        (["B-4/contended", "G-4/overlap"], 0),  # a FAIL stays one
+        (["B-4/contended", "G-4/overlap"], 0),  # a FAIL stays a FAIL
     ],
 )
 def test_a_busy_host_requires_repetitions(monkeypatch: pytest.MonkeyPatch, rules: list[str], rounds: int) -> None:
@@ -254,7 +254,7 @@ def test_a_verdict_is_written_beside_the_candidate_and_into_the_ledger(runs: Fro
         "time": "", "file": file.name, "sha256": second["sha256"], "audit_scope": "patch", "short_name": "ss-1",
         "verdict": "PASS", "action": "pass", "ref": [str(one) for one in ref], "cand": [str(one) for one in cand],
     }  # fmt: skip
-    assert first["sha256"] == second["sha256"]  # the same runs have the same verdict
+    assert first["sha256"] == second["sha256"]  # the verdict on the same runs is equal
     # The files are not part of the attestation of the run.
     signed = run_here("signoff", "--scope", "harness", "--ref", cand[0], runs("ss-fast-acc"), "--strict-flag")
     assert signed.code == ExitCode.OK, signed.stdout

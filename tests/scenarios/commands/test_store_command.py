@@ -45,7 +45,7 @@ def test_repeated_runs_of_a_result_are_one_row(call: Any, result: ResultDir, db:
     rows = json.loads(run_here("results", result.root, "--json").stdout)["answer"]["results"]
     assert sorted((row["mode"], row["repeats"]) for row in rows) == [("accuracy", 1), ("performance", 2)]
     RunDir(repeat).seal.unlink()
-    assert call("gate", result.root)[0] == 1  # no verdict on the repeat
+    assert call("gate", result.root)[0] == 1  # no verdict on the repeated run
 
 
 def test_a_stored_run_is_judged_by_the_gate(call: Any, result: ResultDir, db: Path, tmp_path: Path) -> None:
@@ -69,11 +69,11 @@ def test_a_stored_run_is_judged_by_the_gate(call: Any, result: ResultDir, db: Pa
     rows.write_text(json.dumps([{**row, "support_status": "supported"}]))
     assert call("gate", rows, "--strict")[0] == 1
     for lie in ({"mechanism": "baseline", "mechanism_variant": None}, {"mechanism": None, "mechanism_variant": None}):
-        rows.write_text(json.dumps([{**row, **lie, "kv_cache_dtype": "auto"}]))  # the files say otherwise
+        rows.write_text(json.dumps([{**row, **lie, "kv_cache_dtype": "auto"}]))  # the files contradict the declaration
         assert call("gate", rows)[0] == 1
     shutil.rmtree(result.root)
     rows.write_text(json.dumps([{**row, "mechanism": "baseline", "mechanism_variant": None}]))
-    assert call("gate", rows)[0] == 1  # its own column still tells
+    assert call("gate", rows)[0] == 1  # its own column still has the value
 
 
 def test_a_supported_technique_is_stored_with_its_results_file(
@@ -168,14 +168,14 @@ def test_a_stored_audit_is_reevaluated_from_its_runs(call: Any, db: Path, tmp_pa
     assert stored() == '{"TEST06":"PASS"}'
     shutil.rmtree(run)
     assert stored() == '{"TEST06":"unreadable"}'
-    shutil.copytree(result.performance.root, run)  # ran without the audit's settings
+    shutil.copytree(result.performance.root, run)  # runs without the settings of the audit
     assert stored() == '{"TEST06":"unreadable"}'
 
 
 def test_a_repeated_run_has_only_the_audits_of_its_result(call: Any, db: Path, tmp_path: Path) -> None:
     result = ResultDir(shutil.copytree(recorded() / RESULTS["Offline"], tmp_path / "audited"))
     repeat = RunDir(result.performance.root.rename(result.performance.root.with_name("run_2")))
-    mixed = ResultDir(tmp_path / "other")  # runs and audits of several scenarios in one directory
+    mixed = ResultDir(tmp_path / "other")  # runs and audits of multiple scenarios in one directory
     shutil.copytree(result.audit("TEST06"), mixed.audit("TEST06"))
     shutil.copytree(recorded() / RESULTS["Server"] / "performance" / "run_1", mixed.root / "server")
 
@@ -197,7 +197,7 @@ def test_rows_are_queried_exported_and_summarized(call: Any, runs: DummyRuns, db
     assert {one["scenario"]: one["runs"] for one in groups} == {"Offline": 1, "SingleStream": 1}
     code, text = call("store", "query", "--db", db, "--group-by", "colour")
     assert code == 2
-    assert "mechanism_variant" in text  # the message names what there is
+    assert "mechanism_variant" in text  # the message lists the existing IDs
     assert call("store", "query", "--db", db, "--where", "scenario")[0] == 2
     assert call("store", "query", "--db", tmp_path / "other.sqlite")[0] == 2
     rows = list(csv.DictReader(io.StringIO(call("store", "export", "--db", db)[1])))
@@ -237,13 +237,13 @@ def test_the_run_id_does_not_depend_on_the_accuracy_run(call: Any, result: Resul
     before = result.accuracy.manifest.read_text()
     for text in (before.replace('"status": "finished"', '"status": "failed"'), before):
         result.accuracy.manifest.write_text(text)
-        assert call("store", "ingest", "--db", db, result.root)[0] == 2  # other values
+        assert call("store", "ingest", "--db", db, result.root)[0] == 2  # changed values
         assert call("store", "ingest", "--db", db, result.root, "--replace")[1].startswith("replaced: ")
     assert [row["status"] for row in exported_rows(call, db)] == ["success"]
 
 
 def as_bare_logs(runs: DummyRuns, result: ResultDir) -> ResultDir:
-    """The result as another harness leaves it: LoadGen's logs and accuracy.txt."""
+    """Return the result with LoadGen's logs and accuracy.txt only, as of another harness."""
     for run, mode in ((result.performance, "performance"), (result.accuracy, "accuracy")):
         shutil.rmtree(run.root)
         runs.copy(run.root, "Offline", mode, bare=True)
@@ -253,7 +253,7 @@ def as_bare_logs(runs: DummyRuns, result: ResultDir) -> ResultDir:
 def test_scores_that_cannot_be_rescored_are_unknown(
     call: Any, result: ResultDir, db: Path, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
-    """The log is truncated, the dataset is not at hand, or there is no target to compare with."""
+    """The log is truncated, the dataset is missing, or there is no target for a comparison."""
 
     def stored() -> tuple[object, object]:
         call("store", "ingest", "--db", db, result.root, "--replace")
@@ -261,7 +261,7 @@ def test_scores_that_cannot_be_rescored_are_unknown(
         assert row["rouge1"] is not None
         return row["accuracy_passed"], row["valid"]
 
-    assert stored() == (None, 1)  # the dummy engine's model has no target
+    assert stored() == (None, 1)  # the model of the dummy engine has no target
     with_target(targets_with_share(result.accuracy, 0.995))
     assert stored() == (1, 1)
     with_target(targets_with_share(result.accuracy, 1.5))
@@ -278,7 +278,7 @@ def test_scores_that_cannot_be_rescored_are_unknown(
     result.accuracy.accuracy_log.write_bytes(submitted.log)
     result.accuracy.accuracy_text.write_bytes(submitted.text)
     reseal(result.accuracy)
-    assert stored() == (None, 1)  # a submitted log is no fault
+    assert stored() == (None, 1)  # a truncated log is not a fault
 
 
 def edit_plan(run: RunDir, **plan: str) -> None:

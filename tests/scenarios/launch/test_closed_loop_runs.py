@@ -1,4 +1,4 @@
-"""Offline runs with a bounded number of open queries, through the real LoadGen."""
+"""Offline runs with a limited number of open queries, through the real LoadGen."""
 
 import threading
 from collections import Counter
@@ -46,7 +46,8 @@ def test_two_replicas_share_the_open_queries(run_main: RunMain, tmp_path: Path) 
     assert any("closed loop" in reason for reason in manifest.unofficial_reasons)
     assert table.submit_ns is not None
     latency_ms, ttft_ms = ((ends - table.submit_ns) / 1e6 for ends in (table.complete_ns, table.first_token_ns))
-    assert progress(out)["ttft_p99_ms"] == pytest.approx(ttft_ms.max(), rel=0.04)  # the histogram's bins are 2% wide
+    # The bins of the histogram are 2% wide
+    assert progress(out)["ttft_p99_ms"] == pytest.approx(ttft_ms.max(), rel=0.04)
     run = measure_run(
         out, number=2, kind="concurrency", limits=Limits(ttft=ttft_ms.max() + 1), percentile="p90",
         output_tokens=None, folder=tmp_path, concurrency=6,

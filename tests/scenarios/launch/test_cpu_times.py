@@ -1,4 +1,4 @@
-"""CPU times around a run: what is the run's own, and what is not."""
+"""CPU times during a run: those of the run itself, and foreign ones."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def cpu_reading(time_s: float, busy_s: float, own_s: dict[int, float], cores: tu
 
 @pytest.mark.parametrize("is_own", [True, False])
 def test_cpu_time_of_children_is_not_foreign(is_own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One process alone is the harness: others of the tests' group may end children that worked before the reading."""
+    """Only one process is the harness. Others of the tests' group may end children that worked before the reading."""
     monkeypatch.setattr(cpu_times, "_group", lambda _: {os.getpid() if is_own else os.getppid()})
     before = read_cpu(os.getppid())
     subprocess.run([sys.executable, "-c", BURN], check=True)
@@ -78,7 +78,7 @@ def test_unreadable_load_counts_no_core_as_taken(lost: str, monkeypatch: pytest.
 
 def test_processes_that_start_and_end_are_counted_once() -> None:
     start = cpu_reading(10.0, 100.0, {1: 5.0, 2: 3.0})
-    # 2 used 3 more and ended, which its parent 1 has as its children's; 3 is new.
+    # Process 2 used 3 more seconds and ended, so its parent 1 has them as those of children. Process 3 is new.
     end = cpu_reading(14.0, 107.0, {1: 5.0 + 6.0 + 0.5, 3: 1.0})
     contention = contention_between(start, end)
     assert isinstance(contention, Contention)

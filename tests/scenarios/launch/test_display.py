@@ -1,4 +1,4 @@
-"""The lines that a person sees of an unfinished run."""
+"""The displayed lines of an unfinished run."""
 
 import io
 from pathlib import Path
@@ -87,19 +87,19 @@ def test_an_exceeded_limit_is_highlighted() -> None:
 def test_the_remaining_time_follows_from_count_and_duration() -> None:
     assert time_to_go_s(server(completed=0)) is None
     assert time_to_go_s(server(elapsed_s=0.0)) is None
-    # 100 s by the count, 500 s by the clock: Offline ends with its last sample, other scenarios also with the clock.
+    # 100 s by the count, 500 s by the clock. Offline ends with its last sample, other scenarios also with the clock.
     half = server(expected=200, completed=100, elapsed_s=100.0)
     assert time_to_go_s(half) == 500.0
     half.scenario = "Offline"
     assert time_to_go_s(half) == 100.0
-    # SingleStream: how many there will be is not known.
+    # SingleStream: the number of queries is unknown.
     assert time_to_go_s(server(expected=None, elapsed_s=590.0)) == 10.0
     assert time_to_go_s(server(expected=None, elapsed_s=700.0)) == 0.0
-    # A run with a known rate: by its plan, until samples show a pace.
+    # A run with a known rate follows its plan until samples show a pace.
     assert time_to_go_s(server(completed=0, elapsed_s=10.0, planned_s=60.0)) == 50.0
     assert time_to_go_s(server(elapsed_s=10.0, planned_s=60.0, forecast_s=90.0)) == 80.0
     assert time_to_go_s(server(completed=0, elapsed_s=61.0, planned_s=60.0, forecast_s=61.0)) is None
-    # Accuracy: no minimum duration.
+    # An accuracy run has no minimum duration.
     assert time_to_go_s(server(expected=200, completed=100, elapsed_s=10.0, min_duration_s=None)) == 10.0
 
 
@@ -111,7 +111,7 @@ def test_without_terminal_only_few_lines_are_printed() -> None:
             now[0] = float(second)
             display(server(phase="engine" if second < 3 else "running", completed=second))
     output_lines = text.getvalue().splitlines()
-    assert len(output_lines) == 4  # one a phase, then one every ten seconds, not broken at the width
+    assert len(output_lines) == 4  # one line for each phase, then one each ten seconds, not wrapped
     assert output_lines[0] == "Server  0:00  starting the engine (0 s)"
     assert [line.split()[1].partition("/")[0] for line in output_lines[1:]] == ["3", "13", "23"]
     assert "\x1b" not in text.getvalue()

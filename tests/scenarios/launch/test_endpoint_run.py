@@ -1,4 +1,4 @@
-"""Runs over HTTP through the front door: what goes in the manifest, and what a server's failure makes of a run."""
+"""Runs over HTTP, started by main.py: the manifest, and the effects of server failures."""
 
 import contextlib
 import json
@@ -37,19 +37,19 @@ CONF = """
 *.Offline.min_duration = 100
 *.Offline.min_query_count = 64
 """
-SPACED_S = 1.0  # between the first IDs and the others: two reads, on a busy machine too
-MANY = ("--target-qps", 200)  # queries in a run that does not come to its end
+SPACED_S = 1.0  # between the first IDs and the others: two reads, on a busy host too
+MANY = ("--target-qps", 200)  # queries in a run that does not complete
 
 
 @pytest.fixture
 def arguments(tmp_path: Path) -> Callable[..., list[object]]:
-    """The command line of a run against a server."""
+    """Return the command line of a run against a server."""
     model = make_model(tmp_path / "model")
     conf = tmp_path / "user.conf"
     conf.write_text(CONF)
 
     def make(url: str, scenario: str, *more: object) -> list[object]:
-        engine = ("--api-server", url, "--api-connections", 32)  # which is an engine endpoint
+        engine = ("--api-server", url, "--api-connections", 32)  # the SUT is an engine endpoint
         places = ("--model-path", model, "--user-conf", conf, "--output-log-dir", tmp_path / "run")
         return ["run", "--scenario", scenario, *engine, *places, *more]
 
@@ -57,7 +57,7 @@ def arguments(tmp_path: Path) -> Callable[..., list[object]]:
 
 
 def _processes(started: StartedMain) -> set[tuple[str, bool]]:
-    """Command line and whether the key is in the environment, of a run and all that it starts, until it is over."""
+    """Yield the command line, and whether the environment has the key, of each process of a run."""
     seen = set()
     parent = psutil.Process(started.process.pid)
     while started.process.poll() is None:
@@ -84,7 +84,7 @@ def test_a_complete_run_stores_no_secrets(
     assert not any(secret in line for line, _ in seen for secret in SECRETS if "main.py" not in line)
     assert all(f"x-key: {HEADER}\r\n".encode() in head for head in server.heads)
     assert all(request["priority"] == {"name": FIELD} for request in server.requests)
-    # git tells main.py its commit
+    # Git reports the commit to main.py
     need_it = ("main.py", "scenarios.launch.start", "sut.replicas.replica", "git --no-optional-locks ")
     assert not [line for line, has_key in seen if has_key and not any(name in line for name in need_it)]
     manifest = read_manifest(tmp_path / "run" / "manifest.json")
@@ -98,7 +98,7 @@ def test_a_complete_run_stores_no_secrets(
     assert manifest.engine.configuration["declared"]["kv_cache_dtype"] == "auto"
     assert manifest.engine.configuration["probes"]["greedy_twice_equal"] is True
     assert not any("declare" in reason for reason in manifest.unofficial_reasons)
-    assert not any("embedded model" in note for note in manifest.notes)  # the server's is named
+    assert not any("embedded model" in note for note in manifest.notes)  # the name of the server is shown
     assert any("X-Key" in reason for reason in manifest.unofficial_reasons)
     assert any("priority" in reason for reason in manifest.unofficial_reasons)
     for path in filter(Path.is_file, tmp_path.rglob("*")):
@@ -120,7 +120,7 @@ def test_a_run_on_a_server_that_reuses_prompts_is_not_eligible(
     assert not manifest.official
     assert any("prompt tokens from a cache" in reason for reason in manifest.unofficial_reasons)
     assert manifest.observed.cached_prompt_tokens == 16 * 64
-    assert manifest.observed.read_to_loadgen.count == 64  # Offline: whole responses only
+    assert manifest.observed.read_to_loadgen.count == 64  # Offline: only complete responses
 
 
 def test_control_characters_from_a_server_are_escaped(
@@ -207,7 +207,7 @@ def test_two_servers_share_a_run_in_the_network_division(
     nodes = ", ".join(f"model of vllm at {server.url.removeprefix('http://')}" for server in (first, second))
     assert detail.get("sut_name") == f"Network SUT ({nodes})"
     assert detail.is_network
-    assert detail.integer("get_sut_name_duration_ns") > 100_000  # there and back
+    assert detail.integer("get_sut_name_duration_ns") > 100_000  # both directions
     manifest = read_manifest(tmp_path / "run" / "manifest.json")
     assert any("the Network division requires two machines" in reason for reason in manifest.unofficial_reasons)
     clients = manifest.observed.clients
@@ -219,7 +219,7 @@ def test_two_servers_share_a_run_in_the_network_division(
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
-    """A private authority's certificate, and what a server at 127.0.0.1 shows that it signed."""
+    """Return the certificate of a private authority, and a server certificate for 127.0.0.1 that it signed."""
     folder = tmp_path_factory.mktemp("certificates")
     authority = "-CA ca.pem -CAkey ca.key -addext subjectAltName=IP:127.0.0.1 -subj /CN=server"
     for name, more in (("ca", "-subj /CN=authority"), ("server", authority)):
@@ -248,7 +248,7 @@ def test_a_run_over_https_with_a_private_authority(
 
 
 def _started_servers(*programs: str) -> tuple[str, list[str]]:
-    """Addresses of servers, and the options that start them with these arguments."""
+    """Return addresses of servers, and the options that start them with these arguments."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in programs]
         ports = [probe.getsockname()[1] for probe in probes]
@@ -320,7 +320,7 @@ def test_a_run_on_a_text_server_counts_and_times_tokens(
     assert all(
         sum(gaps.tolist()) <= span + 1e5 for gaps, span in zip(requests.token_gaps.each(), spans_us, strict=True)
     )
-    assert (requests.first_token_ns - requests.issue_ns).min() >= SPACED_S * 1e9  # the role came at once
+    assert (requests.first_token_ns - requests.issue_ns).min() >= SPACED_S * 1e9  # the role arrived at once
     (client,) = manifest.observed.clients
     assert client.text is not None
     assert client.text.tokens_by_usage == client.text.tokens_by_tokenizer == client.tokens == 16 * len(requests)

@@ -1,4 +1,4 @@
-"""What goes wrong in a run or before it: it ends soon, with the right exit code and the cause, and claims nothing."""
+"""Faults during a run or before it: the run ends soon, with the exit code and the cause, and without a verdict."""
 
 import shutil
 import signal
@@ -26,7 +26,7 @@ from tests.support.runs.run_commands import (
     progress,
 )
 
-# A server may never answer its warm-up.
+# A server may never complete its warm-up.
 NEVER_RESPONDS = ("--dummy-ttft-ms", 1e9)
 PREFIX_CACHING = """
     from sut.dummy.dummy_engine import DummyEngine
@@ -55,8 +55,8 @@ BROKEN_LOAD = """
 SMALL_FILES = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
 LAST_WORDS = 'print("no library", flush=True)\nimport os\nos._exit(9)'
 FAILED, REFUSED = ExitCode.FAILED, ExitCode.REFUSED
-# Scenario, options, code at the start of the run's process, exit code, cause. More faults of the engine and of LoadGen
-# are tested at the system under test.
+# Scenario, options, code at the start of the run's process, exit code, cause. Tests of the system under test have more
+# faults of the engine and of LoadGen.
 FAULTS: dict[str, tuple[str, tuple[object, ...], str, ExitCode, str]] = {
     "engine refuses": ("Server", ("--dummy-fault", "start"), "", REFUSED, "asked not to start"),
     "query fails": ("Offline", ("--dummy-fault", "fail@5"), "", FAILED, "query 5 failed in the engine"),
@@ -101,7 +101,7 @@ def test_each_fault_ends_the_run_with_its_exit_code_and_cause(name: str, run_mai
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own, just large enough for a run to start."""
+    """Return a disk that is just large enough for the start of a run."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = shutil.which("mount") and not subprocess.run(
@@ -115,7 +115,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_ends_the_run(small_disk: Path, start_main: StartMain, tmp_path: Path) -> None:
     out = small_disk / "run"
-    conf = LONG_USER_CONF.replace("600000", "60000")  # the disk would hold its files
+    conf = LONG_USER_CONF.replace("600000", "60000")  # the files would fit the disk
     started = start_main(*arguments("Server", out, conf=conf))
     until(lambda: progress(out).get("completed", 0) > 0, "completed queries")
     with (small_disk / "ballast").open("wb", buffering=0) as ballast:
@@ -205,13 +205,13 @@ def test_a_complete_run_without_attestation_can_be_signed_later(run_main: RunMai
     assert RunDir(out).seal.read_bytes() == seal
 
 
-# Leaves a line at each start of a run's process: its number, and a variable.
+# Writes a line at each start of a run's process: its ID, and a variable.
 NOTE_START = """
 import os, pathlib
 with pathlib.Path({path!r}).open("a") as notes:
     print(os.getpid(), os.environ.get("GUESSED", "-"), file=notes)
 """
-# Checking that takes longer than any test.
+# Checks that take longer than any test.
 SLOW_CHECKS = """
 import time
 import qsl.dataset
@@ -220,7 +220,7 @@ qsl.dataset.check_rows = lambda *arguments, **more: time.sleep(3600)
 
 
 def starts(notes: Path) -> list[tuple[int, str]]:
-    """Process number and variable of each start so far."""
+    """Return the process ID and the variable of each start."""
     lines = notes.read_text().splitlines() if notes.exists() else []
     return [(int(pid), guessed) for pid, guessed in map(str.split, lines)]
 
@@ -251,7 +251,7 @@ def test_a_wrongly_predicted_environment_starts_another_process(start_main: Star
         environment=environment_with_code(tmp_path, in_run=NOTE_START.format(path=str(notes)), in_parent=guess),
     ).wait()
     assert finished.code == ExitCode.OK, finished.stderr
-    # The first may be ended before it comes to write its line; the last one ran the run.
+    # The first process may end before it writes its line. The last one executed the run.
     assert starts(notes)[-1] == (read_manifest(RunDir(out).manifest).pid, "-")
     assert {guessed for _, guessed in starts(notes)} <= {"wrongly", "-"}
 

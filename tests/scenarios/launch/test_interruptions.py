@@ -1,4 +1,4 @@
-"""Runs that are interrupted, killed, stopped or end without a word: nothing of them is left running."""
+"""Runs that are interrupted, killed or stopped: no process remains."""
 
 import os
 import re
@@ -26,7 +26,7 @@ from tests.support.runs.run_commands import (
     run_pid,
 )
 
-# A process of the engine's and a file in its temporary directory, as vLLM has them; both are named in files.
+# A process of the engine and a file in its temporary directory, as of vLLM. Files name both.
 ENGINE_PROCESS = """
 import os, pathlib, subprocess
 from sut.dummy.dummy_engine import DummyEngine
@@ -48,7 +48,7 @@ DummyEngine.start = start_with_process
 def started_until(
     phase: str, start_main: StartMain, out: Path, environment: dict[str, str], *, anew: bool = False
 ) -> StartedMain:
-    """A long run that has reached a phase; in the running phase, with some queries done."""
+    """Start a long run and wait for a phase. In the running phase, some queries are complete."""
     started = start_main(*arguments("Server", out, conf=LONG_USER_CONF), environment=environment, anew=anew)
     until(lambda: progress(out).get("phase") == phase, f"phase {phase}")
     if phase == "running":
@@ -72,7 +72,7 @@ def test_a_signal_interrupts_each_phase_of_a_run(
     started = started_until(phase, start_main, out, environment, anew=True)
     started.process.send_signal(number)
     check_failed(started.wait(), out, ExitCode.INTERRUPTED, f"interrupted by {number.name}")
-    assert progress(out)["error"]["message"] == "stopped by SIGTERM"  # the run was asked before it was killed
+    assert progress(out)["error"]["message"] == "stopped by SIGTERM"  # the run was asked to end before it was killed
 
 
 def test_a_signal_to_the_run_process_during_imports_interrupts_the_run(run_main: RunMain, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_killed_run_process_fails_the_run(start_main: StartMain, tmp_path: Pat
         "running", start_main, out, environment_with_code(tmp_path, in_run=ENGINE_PROCESS.format(path=str(engine)))
     )
     assert int(engine.read_text()) in processes_of_group(run_pid(out))
-    (out / ".progress.json.1.tmp").write_text("half a heart")  # as a writer leaves it that is killed while writing
+    (out / ".progress.json.1.tmp").write_text("half a heart")  # as after a writer that was killed
     os.kill(run_pid(out), signal.SIGKILL)
     check_failed(started.wait(), out, ExitCode.FAILED, "killed by SIGKILL")
     assert len(read_request_table(RunDir(out).requests)) > 0  # completed requests are kept
@@ -134,7 +134,8 @@ def test_a_killed_parent_leaves_no_process(start_main: StartMain, tmp_path: Path
     started.process.wait()
     until(lambda: not processes_of_group(group), "the end of the run's processes")
     until(lambda: not socket_of(engine).parent.exists(), "the removal of the run's temporary directory")
-    assert read_manifest(RunDir(out).manifest).status == "running"  # nobody was left to close it; no result either
+    # No process was left to close it, and there is no result
+    assert read_manifest(RunDir(out).manifest).status == "running"
     assert not RunDir(out).result.exists()
 
 

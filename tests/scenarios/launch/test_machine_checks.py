@@ -1,4 +1,4 @@
-"""Each command that starts an engine finds before the start what `doctor` finds wrong with a model."""
+"""Commands that start an engine: before the start, each one finds the model faults that `doctor` finds."""
 
 import json
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def plan_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def plan(small_model: Path, make_dataset: MakeDataset) -> Callable[..., PreparedRun]:
-    """Prepares a run of the small model; raises what is wrong."""
+    """Return a function that prepares a run of the small model, and raises its faults."""
     data = make_dataset([1, 2], [1, 3])
 
     def prepared(**values: Any) -> PreparedRun:

@@ -1,4 +1,4 @@
-"""What the summary of a trial names as the next command."""
+"""The next command that the summary of a trial proposes."""
 
 import re
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ def next_step_lines(
     rate: float = 0.24,
     kept_up: bool = True,
 ) -> list[str]:
-    """Of a trial at `rate` with these least and largest latencies; an engine that did not keep up completed half."""
+    """Return the lines on a trial at `rate` with these latencies. An engine that did not keep up completed half."""
     done = rate if kept_up else rate / 2
     result: Any = SimpleNamespace(
         reported=Numbers(ttft_ns=latency(*ttft_ms), tpot_ns=latency(*tpot_ms)),
@@ -56,7 +56,7 @@ def offered_rate(line: str) -> float:
 def test_a_trial_within_the_limits_proposes_its_rate() -> None:
     (line,) = next_step_lines("Server", (200, 900), (30, 60))
     assert offered_rate(line) == 0.24
-    assert "512 queries" in line  # whole datasets above early stopping's 459
+    assert "512 queries" in line  # complete datasets above the 459 queries of early stopping
     assert "37 min" in line  # duration by the schedule of this round
 
 

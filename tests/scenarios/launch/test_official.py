@@ -1,4 +1,4 @@
-"""Each reason why a run could not be submitted, and which reference scores apply to it."""
+"""Reasons against the eligibility of a run, and the reference scores that apply to it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -57,16 +57,16 @@ def test_the_embedded_conf_is_not_eligible() -> None:
         (DATACENTER, "Server", "*.*.min_duration", "599999", "599,999 ms is below the required 600,000 ms"),
         (DATACENTER, "Offline", "*.Server.min_duration", "1", None),  # only settings that apply count
         (DATACENTER, "Offline", "llama3_1-8b-edge.*.min_duration", "1", None),
-        (INTERACTIVE, "Interactive", "*.Server.min_duration", "1", "1 ms is below"),  # LoadGen's Server
+        (INTERACTIVE, "Interactive", "*.Server.min_duration", "1", "1 ms is below"),  # Server of LoadGen
         (DATACENTER, "Offline", "*.*.min_query_count", "13368", None),
         (EDGE, "Offline", "*.*.min_query_count", "5000", None),
         (DATACENTER, "Offline", "*.*.min_query_count", "5000", "5,000 samples is below the required 13,368 samples"),
         (DATACENTER, "Server", "*.*.min_query_count", "100", None),
         (EDGE, "SingleStream", "*.SingleStream.target_latency", "300", None),
-        # The defaults themselves, stricter values, and looser ones.
+        # The defaults, stricter values, and relaxed ones
         (DATACENTER, "Server", "*.*.performance_sample_count_override", "13368", None),
         (DATACENTER, "Server", "*.*.performance_sample_count_override", "20000", None),
-        (DATACENTER, "Server", "*.*.performance_sample_count_override", "0", None),  # the whole dataset
+        (DATACENTER, "Server", "*.*.performance_sample_count_override", "0", None),  # the complete dataset
         (EDGE, "Offline", "*.*.performance_sample_count_override", "4999", "4,999 samples is below"),
         (DATACENTER, "Server", "*.*.sample_concatenate_permutation", "1", None),
         (DATACENTER, "Server", "*.*.sample_concatenate_permutation", "0", "sample_concatenate_permutation is off"),
@@ -151,14 +151,14 @@ def run() -> PreparedRun:
 
 @pytest.fixture
 def model(tmp_path: Path) -> ModelFacts:
-    """The embedded model as far as scoring looks at it."""
+    """Return the embedded model with the parts that scoring reads."""
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     return ModelFacts("small", tmp_path, None, 300, 200, "LlamaForCausalLM", {})
 
 
 @pytest.fixture
 def baseline(model: ModelFacts, monkeypatch: pytest.MonkeyPatch) -> Baseline:
-    """Recorded scores of that model."""
+    """Return recorded scores of that model."""
     digest = sha256_of(model.folder / "model.safetensors")
     baseline = Baseline(30.0, 10.0, 20.0, 25.0, 9_000, 64, "small", digest, "", "", {})
     monkeypatch.setattr(articles, "bundled_baseline", lambda: baseline)

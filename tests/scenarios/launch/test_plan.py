@@ -1,4 +1,4 @@
-"""From a configuration to a run: what is resolved, what is refused before anything starts, what is not eligible."""
+"""From a configuration to a run: resolved values, refusals before the start, and reasons against eligibility."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ MakeDataset = Callable[..., Path]
 
 
 def prepared(**values: Any) -> PreparedRun:
-    """A run of the dummy engine in the Offline scenario, unless told otherwise."""
+    """Prepare a run of the dummy engine, by default in the Offline scenario."""
     return prepare(make_config({"scenario": "Offline", "engine": "dummy", **values}), lambda text: None)
 
 
@@ -42,7 +42,7 @@ def test_the_bundled_dataset_has_trial_settings() -> None:
     assert run.plan.sample_count == 64
     assert run.plan.mode == "performance"
     assert run.plan.replicas is None
-    assert prepared(replicas="auto").plan.replicas is None  # one engine stays in the run's process
+    assert prepared(replicas="auto").plan.replicas is None  # one engine stays in the process of the run
     assert run.plan.dataset_sha256 == run.dataset.sha256
     assert any("configs/trial.conf" in note for note in run.notes)
     assert any("configs/embedded.conf" in note for note in prepared(target_qps=2.0).notes)
@@ -62,7 +62,7 @@ def test_the_default_output_directory_names_scenario_and_mode() -> None:
     root = prepared(scenario="server", accuracy=True).run_dir.root
     assert root.parent == Path("output")
     assert root.name.endswith("-Server-accuracy")
-    assert not root.exists()  # nothing is written before the run starts
+    assert not root.exists()  # the start of the run writes the first file
 
 
 def test_target_qps_replaces_the_rate_of_user_conf(write: Callable[[str, str], Path]) -> None:
@@ -213,7 +213,7 @@ def test_user_conf_settings_that_change_the_mode_are_refused(conf: str, write: C
     assert conf.split()[0].split(".")[2].removeprefix("*") in refused.value.message
 
 
-# The rate, which nobody may leave to LoadGen --------------------------------------------------------------------------
+# The rate, for which LoadGen's default is not accepted ----------------------------------------------------------------
 
 NEEDED = {
     "Offline": "target_qps",
@@ -231,7 +231,7 @@ DURATION = "*.*.min_duration = 600000\n"
 def test_a_run_without_a_rate_is_refused(scenario: str, text: str, write: Callable[[str, str], Path]) -> None:
     with pytest.raises(InputError, match=rf"user\.conf: no line sets {NEEDED[scenario]} for llama3_1-8b") as refused:
         prepared(scenario=scenario, user_conf=write("user.conf", text))
-    # The line of the message is what was missing.
+    # The line of the message is the missing one.
     line = refused.value.fix.split("`")[1]
     assert prepared(scenario=scenario, user_conf=write("user.conf", f"{text}{line}\n")).plan.scenario == scenario
 
@@ -257,7 +257,7 @@ def test_an_invalid_line_is_not_also_reported_as_missing(write: Callable[[str, s
         ({"scenario": "Server", "target_qps": 2}, "", ""),
         ({"scenario": "Interactive", "target_qps": 2}, "", ""),
         ({"scenario": "Offline", "target_qps": 2}, "", ""),
-        # The rate fills the duration, of which an accuracy run has none.
+        # The rate fills the duration, and an accuracy run has none.
         ({"scenario": "Offline", "accuracy": True}, "", ""),
         ({"scenario": "SingleStream", "accuracy": True}, "", ""),
         ({"scenario": "Offline"}, "*.*.min_duration = 0\n", ""),
@@ -309,7 +309,7 @@ def test_lines_without_effect_are_noted_and_the_file_is_kept_unchanged(tmp_path:
     assert encode_conf(run.user_conf).startswith(content[: content.index(b"*")])
 
 
-# Values with which LoadGen would crash
+# Values that crash LoadGen
 # -------------------------------------------------------------------------------------
 
 
@@ -382,7 +382,7 @@ def test_an_audit_config_without_effect_is_refused(
     assert refused.value.message.count("audit.config:") <= 1
 
 
-# Where it is written to ---------------------------------------------------------------------------------------------
+# Output directory -----------------------------------------------------------------------------------------------------
 
 
 def start(out: Path) -> Finished:

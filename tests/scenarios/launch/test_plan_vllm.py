@@ -1,4 +1,4 @@
-"""What a run's plan asks of vLLM, told without vLLM."""
+"""The plan of vLLM, tested without vLLM."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_a_single_cpu_rank_computes_in_the_scheduler_process(for_vllm: Callable[
     copies = for_vllm(machine, engine_arg={"data_parallel_size": 2}).plan
     assert copies.engine_options["distributed_executor_backend"] == "uni"
     assert copies.environment["OMP_NUM_THREADS"] == "1"
-    assert "OMP_PLACES" not in copies.environment  # all copies have the same variables
+    assert "OMP_PLACES" not in copies.environment  # all ranks have the same variables
     for worker in ({"distributed_executor_backend": "mp"}, {"tensor_parallel_size": 2}):
         plan = for_vllm(machine, engine_arg=worker).plan
         assert plan.engine_options.get("distributed_executor_backend", "mp") == "mp"
@@ -68,7 +68,7 @@ def test_a_trial_uses_one_thread_for_each_free_core(
     busy, idle = (for_vllm(machine, number, scenario="Server") for number in (taken, 0))
     assert busy.is_trial
     assert busy.plan.environment["OMP_NUM_THREADS"] == str(threads)
-    assert busy.plan.environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"  # other cores are free in the next moment
+    assert busy.plan.environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"  # other cores may be free in the next moment
     assert [f"other programs use {taken} of " in hint for hint in busy.hints] == [True]
     assert idle.plan.environment["OMP_NUM_THREADS"] == str(cores)
     assert idle.hints == []
@@ -137,7 +137,7 @@ def test_the_gpu_plan_has_bfloat16_and_no_cpu_variables(
         assert run.notes[0].startswith(f"{gpus} devices: {gpus} copies of the model")
     if gpus > 1:
         copies = for_vllm(machine, engine_arg={"data_parallel_size": 2}).plan.engine_options
-        assert copies["tensor_parallel_size"] == size_of_two  # each copy has its share
+        assert copies["tensor_parallel_size"] == size_of_two  # each rank has its share
     alone = for_vllm(machine, tensor_parallel_size=1, engine_arg={"data_parallel_size": 1}).plan.engine_options
     assert (alone["data_parallel_size"], alone["tensor_parallel_size"]) == (1, 1)
     stream = for_vllm(machine, scenario="SingleStream").plan

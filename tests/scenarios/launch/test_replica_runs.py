@@ -1,4 +1,4 @@
-"""Runs with several engines, each in a process of its own: the record, what ends them, what `--cluster` refuses."""
+"""Runs with multiple engines in processes of their own: the record, their ends, and refusals of `--cluster`."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ from tests.support.runs.run_commands import (
 
 
 def in_replicas(folder: Path, code: str) -> dict[str, str]:
-    """An environment in which code is run at the start of each replica."""
+    """Return an environment in which code is run at the start of each replica."""
     (folder / "sitecustomize.py").write_text(
         'import sys\nif "sut.replicas.replica" in sys.orig_argv:\n' + textwrap.indent(textwrap.dedent(code), "    ")
     )
@@ -38,7 +38,7 @@ def in_replicas(folder: Path, code: str) -> dict[str, str]:
 
 
 def replica_pids(out: Path) -> list[int]:
-    """Processes of an unfinished run's replicas."""
+    """Return the process IDs of an unfinished run's replicas."""
     pids = []
     for pid in processes_of_group(run_pid(out)):
         try:
@@ -51,7 +51,7 @@ def replica_pids(out: Path) -> list[int]:
 
 @pytest.fixture
 def running(start_main: StartMain, tmp_path: Path) -> tuple[StartedMain, Path]:
-    """A run with two replicas that has answered queries and would go on for minutes."""
+    """Start a run with two replicas that has completed queries and would continue for minutes."""
     out = tmp_path / "run"
     started = start_main(*arguments("Server", out, "--replicas", 2, conf=LONG_USER_CONF))
     until(lambda: progress(out).get("completed", 0) > 20, "answers")
@@ -149,7 +149,7 @@ def test_a_killed_parent_leaves_no_replica(running: tuple[StartedMain, Path]) ->
 
 @pytest.fixture
 def without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes that import Ray find none."""
+    """Let the processes that import Ray find none."""
     (tmp_path / "ray.py").write_text("raise ImportError('No module named ray')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 

@@ -1,4 +1,4 @@
-"""Whole runs as a user starts them: the dummy engine through the real LoadGen, and everything they leave behind."""
+"""Complete runs as a user starts them: the dummy engine through the real LoadGen, and all written files."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ OURS = {"seal.json", "manifest.json", "requests.jsonl", "user.conf", "engine.log
 ACCURACY_FILES = {"accuracy.txt", "accuracy.json"}
 
 MODES = ("performance", "accuracy")
-# Each scenario and each mode; where they meet nothing new is run, so the other pairs are of `make test-long`.
+# Each scenario and each mode. `make test-long` has the other pairs, which run the same code.
 FIRST = [
     ("Offline", "accuracy"),
     ("Server", "performance"),
@@ -46,7 +46,7 @@ def _marks(scenario: str, mode: str) -> list[pytest.MarkDecorator]:
 
 ACCURACY = [pytest.param(scenario, marks=_marks(scenario, "accuracy")) for scenario in SCENARIOS]
 
-# How the official checker finds the scores in accuracy.txt: one of these in a line, by re.match.
+# Patterns of the official checker for the scores in accuracy.txt, which it matches with each line
 OFFICIAL_PATTERNS = {
     **{name: rf".*'{name}':\s+'?([\d.]+)'?.*" for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")},
     "gen_len": r".*'gen_len':\s([\d.]+).*",
@@ -73,14 +73,14 @@ class Run:
 
     @cached_property
     def responses(self) -> list[list[int]]:
-        """What the dummy engine says to each sample."""
+        """Return the response of the dummy engine to each sample."""
         engine = DummyEngine(SAMPLING, lead_tokens=self.manifest.plan.engine_options["lead_tokens"])
         return [engine.response(prompt) for prompt in self.dataset.prompts]
 
 
 @cache
 def run_of(scenario: str, mode: str) -> Run:
-    """The run, as long as nothing that it is made of changes."""
+    """Return the run. It is kept until its code changes."""
 
     def make(home: Path) -> None:
         (home / "here").mkdir()
@@ -114,9 +114,9 @@ def test_a_run_writes_its_files_and_prints_its_verdict(run: Run) -> None:
     assert str(run.dir.root) in run.finished.stdout
     expected = OURS | set(LOADGEN_LOGS) | (ACCURACY_FILES if run.mode == "accuracy" else set())
     assert {path.name for path in run.dir.root.iterdir()} == expected
-    assert list(run.working_directory.iterdir()) == []  # nothing outside the run directory
+    assert list(run.working_directory.iterdir()) == []  # no file outside of the run directory
     assert run.dir.user_conf.read_text() == USER_CONF
-    assert run.dir.trace.stat().st_size == 0  # LoadGen makes the file; the trace is off
+    assert run.dir.trace.stat().st_size == 0  # LoadGen creates the file although the trace is off
 
 
 def test_the_manifest_records_the_run(run: Run) -> None:
@@ -136,7 +136,7 @@ def test_the_manifest_records_the_run(run: Run) -> None:
     assert manifest.asked.get("accuracy", False) == (run.mode == "accuracy")
     content = json.loads(run.dir.manifest.read_bytes())
     assert content["record"] == 4
-    options, differs = content["asked"], content["plan"]  # the plan leaves out what was asked
+    options, differs = content["asked"], content["plan"]  # the plan omits the requested options
     assert "scenario" not in differs
     assert not [name for name in differs if name in options and options[name] == differs[name]]
 
@@ -201,4 +201,4 @@ def test_the_official_checker_reads_responses_and_scores(scenario: str) -> None:
         assert float(value) == pytest.approx(scores[name])
         assert float(value) > 0
     assert scores["gen_num"] == 64
-    assert text == run_of("Offline", "accuracy").dir.accuracy_text.read_text()  # the same in all scenarios
+    assert text == run_of("Offline", "accuracy").dir.accuracy_text.read_text()  # equal in all scenarios

@@ -1,4 +1,4 @@
-"""From what may be asked, and how a mistake is answered, to the settings that LoadGen is given."""
+"""The configuration of a run: valid options, messages on mistakes, and the settings for LoadGen."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ def test_scenario_names_are_accepted_in_any_case(spelling: str, name: str) -> No
         ({"lg_model_name": "llama3.1-8b"}, "--lg-model-name llama3.1-8b"),
         ({"lg_model_name": "llama2-13b"}, "choose from " + ", ".join(BENCHMARKS)),
         ({"total_sample_count": 0}, "--total-sample-count 0: must be at least 1"),
-        ({"target_qps": 1e-9}, "--target-qps 1e-09"),  # would be written as 0, on which LoadGen never ends
+        ({"target_qps": 1e-9}, "--target-qps 1e-09"),  # would be written as 0, with which LoadGen never ends
         ({"engine": "trt"}, "--engine trt"),
         ({"engine_arg": ["a=1"]}, "--engine-arg"),
         ({"accuracy": "perhaps"}, "--accuracy perhaps"),
@@ -87,7 +87,7 @@ def test_the_expected_number_of_samples_is_that_of_loadgen(tmp_path: Path) -> No
         size = expected_size(plan, conf)
         return size and size.samples
 
-    assert samples(plan_of()) == 128  # 1.1 × 10 s × 6/s = 66, rounded up to whole datasets
+    assert samples(plan_of()) == 128  # 1.1 × 10 s × 6/s = 66, rounded up to complete datasets
     assert samples(plan_of(accuracy=True)) == 64
     assert samples(plan_of(accuracy=True).model_copy(update={"audit": True})) == 64
     assert samples(plan_of().model_copy(update={"audit": True})) is None
@@ -126,7 +126,7 @@ def test_a_loadgen_that_ignores_settings_is_refused(code: int, token_latencies: 
         ("AccuracyOnly", "Offline", False, False, False),
         ("PerformanceOnly", "Server", False, False, False),
         (None, None, False, False, False),
-        ("PerformanceOnly", "Offline", True, True, True),  # an audit may change the mode, that is its right
+        ("PerformanceOnly", "Offline", True, True, True),  # an audit may change the mode
         ("PerformanceOnly", "Server", True, True, False),
     ],
 )

@@ -1,4 +1,4 @@
-"""The duration that a run's heartbeats forecast, and what the display says of it."""
+"""The duration that a run's heartbeats forecast, and its display."""
 
 import random
 
@@ -15,7 +15,7 @@ Beat = tuple[int, int, int]  # time in s, issued, completed
 
 
 def beats(issued_s: list[float], completed_s: list[float]) -> list[Beat]:
-    """The heartbeats of a run, one a second."""
+    """Yield the heartbeats of a run, one each second."""
     last = int(max(completed_s)) + 2
     return [
         (now, sum(time <= now for time in issued_s), sum(time <= now for time in completed_s)) for now in range(1, last)
@@ -23,7 +23,7 @@ def beats(issued_s: list[float], completed_s: list[float]) -> list[Beat]:
 
 
 def server(target_qps: float, count: int, capacity: float, latency_s: float) -> list[Beat]:
-    """A queue in front of an engine that completes `capacity` queries per s at most."""
+    """Return a queue in front of an engine that completes at most `capacity` queries per s."""
     offsets_ns = poisson_offsets_ns(CURRENT_ROUND.seeds.schedule_rng_seed, target_qps, count)
     issued_s = [offset_ns / 1e9 for offset_ns in offsets_ns.tolist()]
     completed_s, free_s = [], 0.0
@@ -39,7 +39,7 @@ def forecasts(scenario: str, seen: list[Beat], planned_s: float) -> list[tuple[i
 
 
 def first_report_s(scenario: str, seen: list[Beat], planned_s: float) -> int | None:
-    """The time of the first heartbeat that calls the run slower than planned."""
+    """Return the time of the first heartbeat that reports the run as slower than planned."""
     return next(
         (
             now

@@ -1,4 +1,4 @@
-"""Signals at random times: the command ends within the grace time, with no process, no folder and no record left open.
+"""Signals at random times: the command ends within the grace time, without process, folder or open record.
 
 `python -m tests.support.processes.signal_storm 20000` sends more.
 """

@@ -1,4 +1,4 @@
-"""Runs with something special about them: too short, overloaded, audited, oddly named, or with a false record."""
+"""Unusual runs: too short, overloaded, audited, oddly named, or with a false record."""
 
 import json
 import threading
@@ -127,7 +127,7 @@ def test_a_refused_run_leaves_its_directory_usable(tmp_path: Path, run_main: Run
     assert RunDir(out).manifest.exists()
     finished = run_main(*arguments("Offline", out))
     assert finished.code == 0, finished.stderr
-    assert run_main(*arguments("Offline", out)).code == 3  # now it holds a run
+    assert run_main(*arguments("Offline", out)).code == 3  # the directory now has a run
     assert run_here(*arguments("Offline", out, "--dry-run")).code == 3
 
 
@@ -153,7 +153,7 @@ def test_a_second_run_in_one_directory_is_refused(tmp_path: Path) -> None:
     with taken(run):
         thread.start()
         asking.wait()
-        time.sleep(0.1)  # so long the other one could go on
+        time.sleep(0.1)  # the other run could continue for this time
         run.manifest.write_text("{}")
     thread.join()
     assert refused == [f"output directory {run.root} already has a run (manifest.json)"]

@@ -1,4 +1,4 @@
-"""What a run begins with: its plan, `--dry-run`, and the rate where none is named."""
+"""The beginning of a run: its plan, `--dry-run`, and the rate if none is named."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,12 +51,12 @@ def test_trial_query_counts_fit_the_duration(per_second: float) -> None:
         count = settings["min_query_count"]
         assert least <= count <= 1000
         assert count == least or count / per_second <= 100
-    assert min_queries(1, 0.5) <= stream["min_query_count"]  # an estimate leaves out one query
+    assert min_queries(1, 0.5) <= stream["min_query_count"]  # an estimate omits one query
     assert stream["target_latency"] >= 1
 
 
 def test_the_measured_rate_is_given_to_loadgen(tmp_path: Path, run_main: RunMain) -> None:
-    """At most a second a query, far over nothing: the rate follows from four queries at a time."""
+    """A query takes at most a second, so the rate follows from four queries at a time."""
     run = RunDir(tmp_path / "run")
     finished = run_main(
         "--scenario", "Server", "--engine", "dummy", "--dummy-ttft-ms", 60, "--dummy-tpot-ms", 0.1,
@@ -74,7 +74,7 @@ def test_the_measured_rate_is_given_to_loadgen(tmp_path: Path, run_main: RunMain
     written = {setting.key: float(setting.value) for setting in read_stored(run.user_conf)}
     for key, logged in (("target_qps", "effective_target_qps"), ("min_query_count", "effective_min_query_count")):
         assert written[key] == trial.settings[key] == pytest.approx(detail.number(logged), rel=1e-5)
-    assert result.counts.samples == trial.settings["min_query_count"]  # not whole datasets
+    assert result.counts.samples == trial.settings["min_query_count"]  # not complete datasets
     assert detail.number("effective_target_latency_percentile") == 0.5
     assert detail.integer("requested_server_ttft_latency") == detail.integer("requested_server_tpot_latency") == HOUR_NS
     assert result.load is not None
@@ -83,7 +83,7 @@ def test_the_measured_rate_is_given_to_loadgen(tmp_path: Path, run_main: RunMain
     assert f"  {result.load}" in after
     assert after.rstrip().splitlines()[-1] == f"  report: {run.page}"
     assert "next: the same command with --target-qps" in after
-    # the page is no evidence: the attestation does not have it, and nobody complains about it
+    # The page is not part of the attestation, so its change is not reported.
     assert run.page.name not in read_attestation(run).files
     assert run_here("verify", run.root, "--performance-only").code == ExitCode.OK
     page = run.page.read_text()

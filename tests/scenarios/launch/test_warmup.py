@@ -1,4 +1,4 @@
-"""Warming up: prompts like the dataset's, and none of the dataset's."""
+"""Warm-up: its prompts are similar to those of the dataset, and different from each of them."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from sut.engine import EngineLimits, EngineReport, Request
 from tests.support.official import SAMPLING
 from tests.support.simulated import virtual_time as virtual
 
-# All longer than the shortest of a warm-up.
+# All longer than the shortest of a warm-up
 PROMPTS = [[index % 250 + 1] * length for index, length in enumerate(range(9, 109))]
 
 
@@ -43,7 +43,7 @@ def test_warm_up_prompts_are_new_and_in_the_vocabulary(prompts: list[list[int]],
 
 
 class ObservedEngine(DummyEngine):
-    """Notes what is submitted, and how many queries are in it each time it is looked at."""
+    """An engine that records the submitted requests, and the number of open ones at each look."""
 
     def __init__(self, tpot_ms: float = 0.001) -> None:
         super().__init__(SAMPLING, ttft_ms=1, tpot_ms=tpot_ms)
@@ -67,7 +67,8 @@ class ObservedEngine(DummyEngine):
 
 
 LIMITS = EngineLimits(queries=100, step_tokens=1_000)
-FOR_LONG_MS = 60.0  # a token; responses of 32 tokens and more, so that a batch is together for two seconds
+# Ms per token; responses of 32 tokens and more, so that a batch is computed together for two seconds
+FOR_LONG_MS = 60.0
 
 
 async def _warm_or_measure(
@@ -110,7 +111,7 @@ def test_the_warm_up_reports_its_counts() -> None:
     assert facts["queries_at_once"] == 4
     assert facts["prompt_tokens_at_once"] == sum(len(request.prompt_ids) for request in engine.requests[1:])
     assert facts["output_tokens"] == sum(len(engine.response(request.prompt_ids)) for request in engine.requests)
-    assert all(request.seq == -1 for request in engine.requests)  # no fault is meant for these
+    assert all(request.seq == -1 for request in engine.requests)  # these requests have no fault
 
 
 def test_a_compiling_engine_is_warmed_up_with_its_largest_batches() -> None:
@@ -121,14 +122,14 @@ def test_a_compiling_engine_is_warmed_up_with_its_largest_batches() -> None:
     assert facts["prompt_tokens_at_once"] >= warmup.FULL_STEPS * 1_000
     assert max(len(request.prompt_ids) for request in engine.requests) == 108  # the longest of the dataset
     assert all(request.prompt_ids not in PROMPTS for request in engine.requests)
-    assert engine.sizes >= {1, 2, 4, 8, 16, 32, 64, 100}  # batches of these sizes were computed on the way
+    assert engine.sizes >= {1, 2, 4, 8, 16, 32, 64, 100}  # batches of these sizes were computed before
 
 
 def test_a_batch_stops_growing_if_responses_take_too_long() -> None:
     engine = ObservedEngine()
     facts = virtual.run(_warm(engine, compiles=True, longest_batch_s=0.0))
     assert [len(request.prompt_ids) for request in engine.requests].count(warmup.SHORT_PROMPT_TOKENS) == 1
-    assert facts["queries_at_once"] < 100  # and it is in the manifest
+    assert facts["queries_at_once"] < 100  # the manifest has it
 
 
 def test_an_engine_that_dies_during_the_warm_up_is_an_error() -> None:

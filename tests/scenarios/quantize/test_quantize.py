@@ -1,4 +1,4 @@
-"""`main.py quantize`: what it refuses, what it hands to the environment that quantizes, what it leaves behind."""
+"""`main.py quantize`: refused inputs, the call of the quantizing environment, and the written files."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from tests.support.documents.json_shapes import differences
 from tests.support.engines.small_tokenizer import make_tiny_llama
 from tests.support.processes.patience import until
 
-# Stands for the interpreter of the other environment: knows the packages' versions, and "quantizes" by writing INT8.
+# Replaces the interpreter of the other environment: it knows the versions of packages, and "quantizes" by writing INT8.
 INTERPRETER = """#!{python}
 import json, pathlib, sys
 if sys.argv[1] == "-c":
@@ -62,7 +62,7 @@ def test_quantize_writes_the_model_and_its_documents(
     assert done.code == 0, done.stderr
     assert differences(json.loads(done.stdout)["answer"], "quantize") == []
     job = json.loads((tmp_path / "job.json").read_text())
-    assert job["prompts"] == [[1, 2, 3], [4, 5]]  # the repeat is used once
+    assert job["prompts"] == [[1, 2, 3], [4, 5]]  # the repeated row is used once
     assert "W8A8" in job["recipe"]
     assert (out / "recipe.yaml").read_text() == job["recipe"]
     assert read_weights(out).precision == "int8_w8a8"

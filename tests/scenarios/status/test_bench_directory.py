@@ -1,4 +1,4 @@
-"""A bench's directory in the commands on runs."""
+"""The directory of a bench, in the commands on runs."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ __all__ = ["punctual_issue"]
 
 @pytest.fixture
 def bench(tmp_path: Path, punctual_issue: None) -> Path:
-    """The directory of a bench with an Offline run and a Server run."""
+    """Return the directory of a bench with an Offline run and a Server run."""
     root, runs = tmp_path / "bench-before", DummyRuns()
     places = [runs.copy(root / "runs" / name, scenario).root for name, scenario in RUNS.items()]
     records = [bench_of_run(place) for place in places]

@@ -1,4 +1,4 @@
-"""`report`: the page of real runs, read, and looked at in a browser."""
+"""`report`: the page of real runs, as text and in a browser."""
 
 import re
 import shutil
@@ -21,7 +21,7 @@ from tests.support.simulated.virtual_tune import VirtualRuns
 
 @pytest.fixture(scope="module")
 def report_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page about a valid, an invalid and an accuracy run and a tune, one of them in a directory of an odd name."""
+    """Return a page on a valid, an invalid and an accuracy run and a tune, one of them in an oddly named directory."""
     folder, runs = tmp_path_factory.mktemp("measured"), DummyRuns()
     runs.copy(folder / "valid", "Server")
     runs.copy(folder / "scores", "Server", "accuracy")
@@ -46,7 +46,7 @@ def text(report_folder: Path) -> str:
 
 
 class _Balanced(HTMLParser):
-    """Every element that is opened is closed, in order."""
+    """A parser that requires that each opened element is closed, in order."""
 
     def __init__(self) -> None:
         super().__init__()

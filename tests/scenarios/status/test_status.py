@@ -1,4 +1,4 @@
-"""`status` and `results`: runs in every state, as a user leaves them."""
+"""`status` and `results`: runs in each state, as a user leaves them."""
 
 import contextlib
 import csv
@@ -41,13 +41,13 @@ from tests.support.runs.submission_runs import edit
 
 
 def states_by_name(finished: Finished) -> dict[str, Any]:
-    """The runs of a `status --json`, by directory name."""
+    """Return the runs of a `status --json`, by directory name."""
     return {Path(run["directory"]).name: run for run in json.loads(finished.stdout)["answer"]["runs"]}
 
 
 @pytest.fixture(scope="module")
 def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A valid Server run and an accuracy run, in one directory."""
+    """Return a valid Server run and an accuracy run in one directory."""
     folder, runs = tmp_path_factory.mktemp("measured"), DummyRuns()
     runs.copy(folder / "valid", "Server")
     runs.copy(folder / "scores", "Server", "accuracy")
@@ -58,7 +58,8 @@ def test_five_runs_show_five_states(tmp_path: Path, start_main: StartMain, run_m
     slow = environment_with_code(tmp_path, in_run=SLOW_START)
     folder = tmp_path / "runs"
     folder.mkdir()
-    running = start_main(*arguments("Server", folder / "running", conf=LONG_USER_CONF), anew=True)  # found by its words
+    # Found by its command line
+    running = start_main(*arguments("Server", folder / "running", conf=LONG_USER_CONF), anew=True)
     killed = start_main(*arguments("Server", folder / "killed", conf=LONG_USER_CONF))
     starting = start_main(*arguments("Offline", folder / "killed-starting"), environment=slow)
     failed = run_main(*arguments("Offline", folder / "failed", "--dummy-fault", "fail@3"))
@@ -90,9 +91,9 @@ def test_five_runs_show_five_states(tmp_path: Path, start_main: StartMain, run_m
     anywhere = states_by_name(run_here("status", "--json"))
     assert anywhere["running"]["directory"] == str(folder / "running"), "found by its process"
 
-    # The five as a person sees them, and with the fifth ended.
+    # The five runs as a person sees them, before and after the end of the fifth.
     text = run_here("status", folder).stdout
-    # p99 needs 459 samples, which a slow machine has not completed yet
+    # p99 needs 459 samples, which a slow host has not completed yet
     assert re.search(r"p(99 TTFT \S+ ms p99 TPOT|50 TTFT) \S+ ms \d?\d:\d\d\b", " ".join(text.split())), text
     assert max(map(len, text.splitlines()[1:])) > 40
     running.process.send_signal(signal.SIGINT)
@@ -177,7 +178,7 @@ def test_an_audit_verdict_replaces_the_states_of_its_runs(tmp_path: Path, finish
         assert ("FAIL: EOS" in text) == (not passed)
 
 
-# The end of the last run of a group, and how `status` shows it where the group's command left no record.
+# The end of the last run of a group, and its state if the group's command left no record.
 ENDS = {
     "killed": ({"status": "running", "end_time_ns": None, "pid": 2**22 + 1, "parent_pid": 2**22 + 2}, "killed"),
     "engine died": ({"status": "failed", "exit_code": 4, "error": {"message": "the engine died"}}, "failed"),
@@ -220,7 +221,7 @@ def test_the_end_of_a_run_ends_its_group(tmp_path: Path, kind: str, end: str) ->
     ],
 )
 def test_a_group_records_how_it_ended(tmp_path: Path, raised: BaseException | ExitCode | None, state: str) -> None:
-    """Its runs alone do not tell how a command ended between two runs."""
+    """The runs alone do not show how a command ended between two runs."""
     home = tmp_path / "audit/TEST06"
     run = DummyRuns().copy(home / "performance", "Offline")
     if state == "running":

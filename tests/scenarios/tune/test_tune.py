@@ -1,6 +1,6 @@
-"""Tunes of short dummy runs: to the end, changed, with nothing to be found in virtual time; interrupted as a user does.
+"""Tunes of short dummy runs: complete, changed, without result, in virtual time; and interrupted as by a user.
 
-The dummy engine with slots is a queue of known capacity: four slots of about 39 ms a query are some 100 queries/s.
+The dummy engine with slots is a queue of known capacity: four slots of about 39 ms per query are about 100 queries/s.
 """
 
 import json
@@ -35,7 +35,7 @@ USER_CONF = """
 *.Server.min_query_count = 459
 *.Server.ttft_latency = 300
 """
-# Limits that no busy machine misses.
+# Limits that each busy host meets
 ROOMY = USER_CONF.replace("ttft_latency = 300", "ttft_latency = 60000\n*.Server.tpot_latency = 10000")
 QUEUE = ("--dummy-slots", 4, "--dummy-ttft-ms", 35)
 WIDE = ("--dummy-slots", 40)  # ten times that, for runs of which only the order matters
@@ -44,7 +44,7 @@ CAPACITY_QPS = 4 / (0.035 + 0.05e-3 * 79)
 
 
 class SmallTune:
-    """A tune's files, and how it is run."""
+    """The files of a tune, and its command line."""
 
     def __init__(self, folder: Path) -> None:
         self.conf = folder / "given-user.conf"
@@ -62,7 +62,7 @@ class SmallTune:
         return content
 
     def starts(self) -> dict[str, int | None]:
-        """When each run started, by its directory: the same number means that it was not run again."""
+        """Return the start of each run by directory. An equal number means that it was not run again."""
         return {path.parent.name: read_manifest(path).start_time_ns for path in self.place.root.glob("*/manifest.json")}
 
 
@@ -73,7 +73,7 @@ def small_tune(tmp_path: Path) -> SmallTune:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> VirtualRuns:
-    """Runs take no time."""
+    """Let runs take no time."""
     runs = VirtualRuns()
     runs.install(monkeypatch)
     return runs
@@ -86,7 +86,7 @@ def test_a_rate_is_found_and_confirmed_in_virtual_time(small_tune: SmallTune, ru
     assert (group.state, group.exit_code) == ("finished", finished.code)
     assert group.text.startswith(f"{len(small_tune.record()['probes'])} probes, last ")
     assert group.text.endswith(f"; confirmed {small_tune.record()['target_qps']:g}/s")
-    # Repeated, it finds everything done.
+    # A repeated tune finds that all runs are complete.
     record, ran = small_tune.record(), [*runs.ran]
     again = run_here(*small_tune.arguments("--estimate-s", 3, "--resolution", 0.05))
     assert again.code == ExitCode.OK
@@ -100,7 +100,7 @@ def test_a_rate_is_found_with_the_real_loadgen(small_tune: SmallTune, run_main: 
 
 
 def check_found(small: SmallTune, finished: Finished) -> None:
-    """No exhaustive search here (test_tune_search.py has one): the bracket itself says that the rate above fails."""
+    """test_tune_search.py has an exhaustive search. Here the bracket shows that the rate above fails."""
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     record = small.record()
     rate = record["target_qps"]
@@ -145,7 +145,7 @@ def test_a_changed_configuration_is_refused(small_tune: SmallTune, runs: Virtual
 
 
 def test_a_probe_far_above_the_capacity_is_stopped(small_tune: SmallTune, run_main: RunMain) -> None:
-    """At ten times the capacity the verdict is certain long before the run's minute is over."""
+    """At ten times the capacity, the verdict is certain long before the minute of the run is over."""
     small_tune.conf.write_text(USER_CONF.replace("5000", "60000").replace("300", "100"))
     finished = run_main(*small_tune.arguments("--offline-qps", 1_000, "--max-probes", 1))
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
@@ -172,7 +172,7 @@ def test_a_limit_exceeded_by_all_responses_is_named(small_tune: SmallTune, runs:
 def test_offline_finds_the_rate_of_a_complete_run(small_tune: SmallTune, runs: VirtualRuns) -> None:
     finished = run_here(
         *small_tune.arguments("--offline-qps", 20, scenario="Offline")
-    )  # the first run is far too short
+    )  # the first run is much too short
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     first, second = small_tune.record()["confirmations"]
     assert (first["target_qps"], first["verdict"], second["verdict"]) == (20, "INVALID", "VALID")
@@ -182,7 +182,7 @@ def test_offline_finds_the_rate_of_a_complete_run(small_tune: SmallTune, runs: V
     assert result.duration_ns >= 2_000_000_000
 
 
-# Searches whose outcome is known: with more slots a queue holds a higher rate, with fewer a lower one.
+# Searches with a known outcome: with more slots a queue holds a higher rate, with fewer slots a lower one.
 SEARCH = (
     "--offline-qps", 410, "--dummy-slots", 16, "--search", "--search-values", "dummy_slots=[4, 18]",
     "--search-values", 'admission=["fcfs"]', "--max-probes", 3,
@@ -202,7 +202,7 @@ def test_scheduling_options_are_searched_and_recommended(small_tune: SmallTune, 
     assert worth["best_target_qps"] == search["best"]["target_qps"]
     assert worth["without"]["invalid"] > worth["without"]["valid"]
     assert worth["worth_at_most"] > worth["worth_at_least"] >= 0
-    # A setting that fails at the rate of the best one is over with that run.
+    # A setting that fails at the rate of the best one ends with that run.
     assert len([one for one in search["probes"] if one["options"].get("dummy_slots") == 4]) == 1
     assert {run["options"]["dummy_slots"] for run in record["probes"] + record["confirmations"]} == {18}
 
@@ -221,7 +221,7 @@ def test_scheduling_options_are_searched_and_recommended(small_tune: SmallTune, 
     (line,) = (small_tune.place.root / SIGNOFF_LEDGER).read_text().splitlines()
     assert json.loads(line)["file"] == signed["file"]
 
-    # The found setting differs in one option.
+    # The recommended setting differs in one option.
     best = yaml.safe_load(small_tune.place.best.read_text())
     assert (best["scenario"], best["engine"], best["dummy_slots"]) == ("Server", "dummy", 18)
     assert best["user_conf"] == str(small_tune.place.user_conf.resolve())
@@ -272,7 +272,7 @@ def test_an_option_that_changes_responses_requires_accuracy_runs(
     assert [len(names) for names in run_names[:2]] == [4, 6]
     assert {"accuracy-1", "accuracy-2"} <= {*run_names[1]}
     assert ("dummy_slots" in small_tune.record()["search"]["best"]["options"]) == settled
-    # A repeated tuning starts none of the runs again.
+    # A repeated tune starts no run again.
     ran = [*runs.ran]
     assert run_here(*small_tune.arguments(*SEARCH, "--search-trials", 3)).code == ExitCode.OK
     assert runs.ran == ran
@@ -287,7 +287,7 @@ def test_an_accepted_option_is_signed_off_with_the_real_loadgen(small_tune: Smal
         verdict = json.loads((small_tune.place.root / signed["file"]).read_bytes())
         assert (verdict["verdict"], verdict["audit_scope"]) == (signed["verdict"], "patch")
         rules = {one["rule"] for one in verdict["reasons"] if one["severity"] == "error"}
-        assert rules <= {"G-4/overlap", "G-4/no_real_gain", "G-4/too_few_repeats"}  # depends on the load of the machine
+        assert rules <= {"G-4/overlap", "G-4/no_real_gain", "G-4/too_few_repeats"}  # depends on the load of the host
 
 
 def test_a_search_keeps_its_time_limit_and_continues(small_tune: SmallTune, runs: VirtualRuns) -> None:
@@ -296,7 +296,7 @@ def test_a_search_keeps_its_time_limit_and_continues(small_tune: SmallTune, runs
     )  # runs of official length; those of the search are short
     arguments = small_tune.arguments("--dummy-slots", 16, "--search", "--offline-qps", 300, "--search-leg-s", 2)
 
-    # A time in which no run can end.
+    # No run can end within this time.
     finished = run_here(*arguments, "--search-budget-s", 0.5)
     assert finished.code == ExitCode.NEGATIVE, finished.stderr
     assert "no rate was VALID with the given options" in finished.stdout
@@ -304,12 +304,12 @@ def test_a_search_keeps_its_time_limit_and_continues(small_tune: SmallTune, runs
     assert cut["cut"] is True
     assert "min_duration = 2000" in RunDir(small_tune.place.run("search", 1)).user_conf.read_text()
 
-    # More of it: the same rate is probed again. Interrupted in the run after that.
+    # With more time, the same rate is probed again. The interrupt comes in the next run.
     runs.interrupted = "search-3"
     assert run_here(*arguments, "--search-budget-s", 600).code == ExitCode.INTERRUPTED
     assert len(small_tune.place.journal.read_text().splitlines()) == 4  # configuration, estimate, two of the search
 
-    # Less than it has used: the search is over, and the rate is looked for in whole runs.
+    # With less time than it has used, the search ends, and the rate is searched in complete runs.
     runs.interrupted = "probe-1"
     finished = run_here(*arguments, "--search-budget-s", 0.6)
     assert finished.code == ExitCode.INTERRUPTED

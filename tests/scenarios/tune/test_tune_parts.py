@@ -1,4 +1,4 @@
-"""The parts of a tune: options, journal, what ends a run early, the picture."""
+"""Parts of a tune: options, journal, early ends of runs, the picture."""
 
 import io
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from sut.request_writer import partial_path
 
 
 def record(number: int = 1, target_qps: float = 10, **more: Any) -> TuneRun:
-    """A probe that was VALID."""
+    """Return a VALID probe."""
     values: dict[str, Any] = {
         "step": "probe", "number": number, "target_qps": target_qps, "verdict": "VALID", "stopped": False,
         "reasons": [], "queries_planned": 500, "queries_answered": 500, "wall_s": 60, "directory": f"probe-{number}",
@@ -125,7 +125,7 @@ def test_a_damaged_journal_line_is_refused_with_its_number(tmp_path: Path, damag
         Journal(path)
 
 
-# Reasons to end a run early
+# Early ends of runs
 # ------------------------------------------------------------------------------------------------
 
 
@@ -135,7 +135,7 @@ def heartbeat(phase: str = "running", **more: Any) -> Progress:
 
 
 def line(seq: int, ttft_ms: int) -> bytes:
-    """A record as the run's process writes it."""
+    """Return a record in the form of the run's process."""
     issue_ns = 10**18 + seq * 1_000_000
     first_ns = issue_ns + ttft_ms * 1_000_000
     return encode_line(RequestLogLine(seq, seq, 5, 3, issue_ns, first_ns, first_ns + 2_000_000, "stop", "0" * 64))
@@ -155,8 +155,8 @@ def test_a_probe_ends_with_one_late_query_too_many(tmp_path: Path) -> None:
     with partial.open("ab") as stream:
         stream.write(last[:40])
         stream.flush()
-        watch(heartbeat())  # half a line is no response yet
-        partial.rename(requests)  # the file gets its final name when the run ends
+        watch(heartbeat())  # half a line is not a response yet
+        partial.rename(requests)  # the file gets its final name at the end of the run
         stream.write(last[40:])
     with pytest.raises(Stopped, match="6 queries exceeded the TTFT limit, allowed: 5 of 1,307"):
         watch(heartbeat())
@@ -184,7 +184,7 @@ def test_an_estimate_waits_for_enough_responses() -> None:
 def test_a_warm_up_ends_at_its_limit_with_any_rate() -> None:
     watch = RateWatch(3, limit_s=10)
     for second in range(14):
-        watch(heartbeat(elapsed_s=float(second), completed=0))  # a system without a response is not warm
+        watch(heartbeat(elapsed_s=float(second), completed=0))  # a system without response is not warm
     with pytest.raises(Stopped, match="after 14 s"):
         watch(heartbeat(elapsed_s=14.0, completed=7))
     assert watch.samples_per_second == 0.5
@@ -246,7 +246,7 @@ def test_small_datasets_and_short_runs_are_not_shortened(tmp_path: Path, make_da
 def test_the_number_of_queries_in_time_follows_from_the_tpot_limit(
     tmp_path: Path, make_dataset: Callable[..., Path]
 ) -> None:
-    # 10 samples/s, each 127 tokens long after the first: with 100 ms a token 127 of them are there at a time.
+    # 10 samples/s, each with 127 tokens after the first: with 100 ms per token, 127 of them are open at a time.
     runs = planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n")
     assert queries_in_time(10.0, runs) == int(0.95 * 127)
     make_named = lambda *prompts: make_dataset(*prompts, name="b.json")  # noqa: E731

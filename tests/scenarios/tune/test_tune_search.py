@@ -1,4 +1,4 @@
-"""The search for a rate, on systems whose best rate is known; when the verdict of an unfinished run is certain."""
+"""The search for a rate, on systems with a known best rate; and certain verdicts of unfinished runs."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from scenarios.tune.watch import SERVER_PERCENTILE, ProbeTally
 def search(
     valid: Callable[[float], bool], offline_qps: float, scenario: str = "Server", most: int = MAX_PROBES
 ) -> list[Tried]:
-    """All probes of a search."""
+    """Return all probes of a search."""
     tried: list[Tried] = []
     while (rate := next_rate(scenario, offline_qps, tried, resolution=RESOLUTION, most_probes=most)) is not None:
         tried.append(Tried(rate, valid(rate)))
@@ -47,7 +47,7 @@ def test_the_search_ends_for_arbitrary_verdicts(verdicts: list[bool]) -> None:
 
 
 def test_a_failure_below_a_success_is_ignored() -> None:
-    """Noise may fail a rate below one that passes; the bracket is above the success."""
+    """Noise may fail a rate below one that passes. The bracket is above the success."""
     bracket = Bracket.of([Tried(90, False), Tried(95, True), Tried(99, False)])
     assert (bracket.valid, bracket.invalid) == (95, 99)
 
@@ -67,12 +67,12 @@ def official_s(scenario: Scenario) -> Callable[[float], float]:
 def test_a_slightly_lower_rate_is_chosen_if_it_saves_a_dataset() -> None:
     expected_s = official_s("Server")
     lower = cheaper(22.1, None, expected_s)
-    assert 0.99 * 22.1 <= lower <= 22.0751  # up to there one dataset is enough
+    assert 0.99 * 22.1 <= lower <= 22.0751  # up to this rate, one dataset is enough
     assert expected_s(22.1) > 1_190
     assert expected_s(lower) < 620
     assert cheaper(22.5, None, expected_s) == 22.5  # more than a hundredth away
-    assert cheaper(21.9, None, expected_s) == 21.9  # nothing to save
-    assert cheaper(22.1, 22.05, expected_s) == 22.1  # 22.07 is all but known to be valid
+    assert cheaper(21.9, None, expected_s) == 21.9  # saves nothing
+    assert cheaper(22.1, 22.05, expected_s) == 22.1  # 22.07 is nearly certain to be valid
 
 
 SERVER = BENCHMARKS["llama3_1-8b"]
@@ -87,7 +87,7 @@ def tally_of(queries: int) -> ProbeTally:
 
 
 def response(tally: ProbeTally, ttft_ns: int, tpot_ns: int = 10_000_000, tokens: int = 11) -> None:
-    """One response, issued on time."""
+    """Add a response that was issued on time."""
     tally.add(START_NS, START_NS + ttft_ns, START_NS + ttft_ns + tpot_ns * (tokens - 1), tokens)
 
 
@@ -105,7 +105,7 @@ def test_one_late_query_above_the_allowance_is_certainly_invalid(queries: int, a
 
 def test_late_queries_are_counted_for_each_limit() -> None:
     tally = tally_of(13_368)
-    for seq in range(214):  # 107 each: as many as may be, of either
+    for seq in range(214):  # 107 each: the maximum of each limit
         response(tally, *((TTFT_NS + 1, 0) if seq % 2 else (0, TPOT_NS + 10_000_000)))
     assert (tally.late_ttft, tally.late_tpot) == (107, 107)
     assert tally.certainly_invalid() is None
@@ -136,8 +136,10 @@ def test_too_few_queries_are_never_valid() -> None:
 def test_a_run_that_loadgen_finds_valid_is_never_certainly_invalid(
     queries: int, late_share: float, slow_share: float, issue_delay_ns: int, seed: int
 ) -> None:
-    """LoadGen counts from the schedule with stamps of its own, a little later than ours: a run it finds VALID was
-    never said to be INVALID on the way, in whichever order the responses came."""
+    """LoadGen counts from the schedule with stamps of its own, a little later than those of the harness.
+
+    A run that it finds VALID was never reported as INVALID before, for any order of responses.
+    """
     random = np.random.default_rng(seed)
     tally = tally_of(queries)
     offsets_ns = poisson_offsets_ns(SEED, 500, queries)

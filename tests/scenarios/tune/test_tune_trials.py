@@ -1,4 +1,4 @@
-"""The search over scheduling options: which it may change, and on systems whose best rate is known."""
+"""The search over scheduling options: the permitted changes, and systems with a known best rate."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ Capacity = Callable[[EngineOptions], float]
 
 
 def capacity(options: EngineOptions) -> float:
-    """Replicas help much, a policy with a bound that fits helps a little, small batches hurt, the rest does nothing."""
+    """Replicas help much, a policy with a suitable limit helps little, small batches hurt, others do nothing."""
     rate = 80.0
     if options.get("data_parallel_size") == 2:
         rate *= 1.4
@@ -46,7 +46,7 @@ BEST = {"data_parallel_size": 2, "admission": "deadline", "admission_tokens": 20
 
 
 def probe(ask: Ask, capacity_of: Capacity, *, fails: bool = False) -> TuneRun:
-    """A run's manifest: the higher the overload, the sooner it shows."""
+    """Return the manifest of a run. A higher overload shows earlier."""
     highest = capacity_of(ask.options)
     valid = ask.target_qps <= highest
     answered = 1_000 if valid else round(1_000 * highest / ask.target_qps / 2)
@@ -81,7 +81,7 @@ def search(
 
 
 def settings_tried(probes: list[TuneRun]) -> list[EngineOptions]:
-    """Those of each trial, in their order."""
+    """Return the settings of each trial, in their order."""
     by_trial = {one.trial: one.options for one in probes if one.phase != "worth"}
     return list(by_trial.values())
 
@@ -89,12 +89,12 @@ def settings_tried(probes: list[TuneRun]) -> list[EngineOptions]:
 def test_the_best_settings_are_found_with_few_complete_runs() -> None:
     probes = search(capacity)
     best = best_probe(probes)
-    assert SPACE.count() == 650  # 2 · (off and 3 policies with 4 bounds each) · 5 · 5, each with a rate of its own
+    assert SPACE.count() == 650  # 2 · (off and 3 policies with 4 limits each) · 5 · 5, each with its own rate
     assert len(settings_tried(probes)) == 1 + MAX_TRIALS
     assert best.target_qps > 0.95 * capacity(BEST)
     assert best.options["data_parallel_size"] == 2
     assert len(probes) < 90
-    # Only VALID probes take a whole run: the probe of the defaults and probes of better trials.
+    # Only VALID probes take a complete run: the probe of the defaults and probes of better trials.
     assert sum(1 for one in probes if one.valid) < 20
 
 
@@ -104,7 +104,7 @@ def test_an_interrupted_search_continues_from_its_file(tmp_path: Path) -> None:
     probes: list[TuneRun] = []
     while True:
         ask = trials_of(SPACE, open_study(file), most).next_probe(probes, 0.0)
-        assert trials_of(SPACE, open_study(file), most).next_probe(probes, 0.0) == ask  # ended in the run
+        assert trials_of(SPACE, open_study(file), most).next_probe(probes, 0.0) == ask  # interrupted in the run
         if ask is None:
             break
         probes.append(probe(ask, capacity))
@@ -132,7 +132,7 @@ def test_a_truncated_study_is_repaired_and_a_damaged_one_is_refused(tmp_path: Pa
 
 
 def test_an_option_without_effect_is_not_recommended() -> None:
-    """It may get into the best settings by chance, but not stay there."""
+    """The best settings may contain the option by chance, but the search then removes it."""
 
     def capacity_of_options(options: EngineOptions) -> float:
         return 50.0 * (1.5 if options.get("max_num_seqs") == 64 else 1.0)
@@ -149,7 +149,7 @@ def test_the_effect_of_each_option_is_measured() -> None:
     for name in best.options:
         worth = worth_of(SPACE, name, probes, best)
         without = capacity(worth["without"]["options"])
-        assert worth["without"]["invalid"] > without  # every option that stays in the best settings is worth something
+        assert worth["without"]["invalid"] > without  # each option in the best settings has an effect
         assert (worth["without"]["valid"] or 0) <= without
         truth = best.target_qps / without - 1
         assert worth["worth_at_least"] <= truth
@@ -199,7 +199,7 @@ def test_each_option_is_tried_alone_before_the_sampler() -> None:
     assert settings_tried(worse)[1:6] == [
         {"data_parallel_size": 2},
         {"admission": "deadline"},
-        {"admission": "deadline", "admission_tokens": 2048},  # a bound has no effect without a policy
+        {"admission": "deadline", "admission_tokens": 2048},  # a limit has no effect without a policy
         {"max_num_batched_tokens": 2048},
         {"max_num_seqs": 64},
     ]
@@ -251,7 +251,7 @@ def test_data_parallel_ranks_are_searched_only_with_enough_devices() -> None:
 def test_default_search_values_are_allowed() -> None:
     for usual in (GPU_VALUES, CPU_VALUES):
         assert set(usual) <= set(ALLOWED)
-        # vLLM refuses a budget of tokens below the number of sequences.
+        # vLLM refuses a token budget below the number of sequences.
         assert min(usual["max_num_batched_tokens"]) >= max(usual["max_num_seqs"])
         for policy in usual["admission"]:
             make_config({"scenario": "Server", "admission": policy})
@@ -313,7 +313,7 @@ def test_batch_sizes_that_meet_the_limit_are_tried_first() -> None:
     assert space_of({"scenario": "Server"}, cores).alone("max_num_seqs", {}) == {"max_num_seqs": 128}
 
 
-# As a user asks for it ------------------------------------------------------------------------------------------------
+# Command lines of users -----------------------------------------------------------------------------------------------
 
 
 def test_search_options_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_search_options_of_the_command_line_replace_those_of_the_file(tmp_path: 
 
 
 def test_search_limits_apply_to_each_replica() -> None:
-    """As many as the runs were found to have: on accelerators several are the default."""
+    """The runs use multiple replicas by default on accelerators."""
     tune = load_tune(None, {"search": True}, {"scenario": "Server", "engine": "dummy"}).with_replicas(4)
     assert tune.space.copies == 4
     values = {"scenario": "Server"}

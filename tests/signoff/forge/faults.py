@@ -1,7 +1,7 @@
-"""Faults on purpose, put into copies of real runs: what the back-test proves the sign-off with.
+"""Faults in copies of real runs, with which the back-test proves the sign-off.
 
-Each changes files as somebody would who wants a better result. `inject` then seals the run again, so that its statement
-fits the changed files.
+Each one changes files as a person would who wants a better result. `inject` then attests the run again, so that its
+attestation fits the changed files.
 """
 
 import inspect
@@ -25,12 +25,12 @@ Json = dict[str, Any]
 
 
 def set_detail(run: RunDir, key: str, value: Any) -> None:
-    """Another value in the detail log; null is written as null, "-" removes the record."""
+    """Replace a value in the detail log; null is written as null, "-" removes the record."""
     edit_lines(run.detail, lambda one: one if one["key"] != key else None if value == "-" else one | {"value": value})
 
 
 def scale_reported(run: RunDir, pattern: str, factor: float) -> None:
-    """Multiply LoadGen's results whose key matches, in the detail log and, as it prints them, in the summary."""
+    """Multiply the results of LoadGen whose key matches, in the detail log and, in its printed form, in the summary."""
     for key, value in read_detail(run.detail).values.items():
         if re.fullmatch(pattern, key) and type(value) in (int, float):
             new = round(value * factor) if isinstance(value, int) else float(f"{value * factor:.6g}")
@@ -52,59 +52,59 @@ def _replace_in_summary(run: RunDir, old: float, new: float) -> None:
 
 
 def set_summary(run: RunDir, name: str, value: str) -> None:
-    """Another value in the summary, at the first line of that name."""
+    """Replace a value in the summary, in the first line of that name."""
     text, count = re.subn(rf"(?m)^({re.escape(name)}\s*: ).*$", rf"\g<1>{value}", run.summary.read_text(), count=1)
     assert count, name
     run.summary.write_text(text)
 
 
 def set_manifest(run: RunDir, path: str, value: Any) -> None:
-    """Another value in manifest.json; `path` has dots."""
+    """Replace a value in manifest.json; `path` has dots."""
     set_at(run.manifest, path, value)
 
 
 def drop_processes(run: RunDir) -> None:
-    """No record of the detail log names its process."""
+    """Remove the process from each record of the detail log."""
     run.detail.write_text(re.sub(r'"pid": ?\d+, ?', "", run.detail.read_text()))
 
 
 def shift_manifest(run: RunDir, by_ns: int) -> None:
-    """The run's own start and end, moved."""
+    """Move the start and the end of the run."""
     for name in ("start_time_ns", "end_time_ns"):
         set_manifest(run, name, orjson.loads(run.manifest.read_bytes())[name] + by_ns)
 
 
 def take(run: RunDir, source: RunDir, *names: str) -> None:
-    """Files of another run in place of this one's."""
+    """Replace files by those of another run."""
     for name in names:
         shutil.copyfile(source.root / name, run.root / name)
 
 
 def append(run: RunDir, source: RunDir, name: str) -> None:
-    """Another run's file behind this one's."""
+    """Append the file of another run."""
     with (run.root / name).open("ab") as stream:
         stream.write((source.root / name).read_bytes())
 
 
 def remove(run: RunDir, *names: str) -> None:
-    """Files that are not there."""
+    """Remove files."""
     for name in names:
         (run.root / name).unlink()
 
 
 def empty(run: RunDir, name: str) -> None:
-    """A file without content."""
+    """Empty a file."""
     (run.root / name).write_bytes(b"")
 
 
 def cut(run: RunDir, name: str, share: float) -> None:
-    """The first part of a file."""
+    """Keep the first part of a file."""
     content = (run.root / name).read_bytes()
     (run.root / name).write_bytes(content[: int(len(content) * share)])
 
 
 def edit_text(run: RunDir, name: str, old: str, new: str) -> None:
-    """Another text in a file."""
+    """Replace a text in a file."""
     path = run.root / name
     text = path.read_text()
     assert old in text, old
@@ -112,7 +112,7 @@ def edit_text(run: RunDir, name: str, old: str, new: str) -> None:
 
 
 def edit_trace(run: RunDir, by_ns: int) -> None:
-    """Every tenth completion in the trace, moved."""
+    """Move every tenth completion in the trace."""
     lines = run.trace.read_bytes().splitlines(keepends=True)
     pattern = re.compile(rb'("complete_ns":)(\d+)')
     places = [place for place, line in enumerate(lines) if line.startswith(b'{"name":"Sample",')]
@@ -122,16 +122,16 @@ def edit_trace(run: RunDir, by_ns: int) -> None:
 
 
 def scrub(run: RunDir) -> None:
-    """Take an engine's cheats out of the record."""
+    """Remove the cheats of an engine from the record."""
     content = orjson.loads(run.manifest.read_bytes())
-    if "cheats" in (options := content["plan"]["engine_options"]):  # of a run that was told to by an option
+    if "cheats" in (options := content["plan"]["engine_options"]):  # recorded by the option of the run
         options["cheats"] = []
     content["asked"].pop("dummy_cheat", None)
     write_json(run.manifest, content)
 
 
 def adopt(run: RunDir, source: RunDir) -> None:
-    """Take over the record of another run, with this one's process and times in it: a foreign run in its clothes."""
+    """Take over the record of another run, with the process and times of this one."""
     mine = orjson.loads(run.manifest.read_bytes())
     source_manifest = orjson.loads(source.manifest.read_bytes())
     kept = ("pid", "parent_pid", "start_time_ns", "end_time_ns", "observed")
@@ -150,20 +150,20 @@ WITH_ANOTHER_RUN = frozenset(
 
 
 def inject(run: RunDir, fault: str, arguments: list[Any], runs: Path) -> None:
-    """Put one fault into a copied run, and seal it anew.
+    """Put one fault into a copied run, and attest it again.
 
     Args:
-        run: the copy.
-        fault: name of a function here; of some, the first argument names another run.
-        arguments: its other arguments.
-        runs: where the unchanged runs are.
+        run: Copy of a run.
+        fault: Name of a function of these modules. For some, the first argument names another run.
+        arguments: Its other arguments.
+        runs: Directory of the unchanged runs.
 
     Raises:
-        InputError: there is no such fault.
+        InputError: If the fault does not exist.
     """
     if fault not in FAULTS:
         raise InputError(f"no fault {fault!r}", f"known are {', '.join(FAULTS)}")
     if fault in WITH_ANOTHER_RUN:
         arguments = [RunDir(runs / arguments[0]), *arguments[1:]]
     FAULTS[fault](run, *arguments)
-    reseal(run)  # as who forges with care would
+    reseal(run)  # as a careful forger would

@@ -1,5 +1,7 @@
-"""Faults that go through all files of a run alike, or make LoadGen's own files anew around a record: as somebody forges
-who knows what is compared (see faults.py)."""
+"""Faults in all files of a run, or in the files of LoadGen that are rebuilt around a record.
+
+A forger would create them who knows what is compared (see faults.py).
+"""
 
 import random
 import re
@@ -21,18 +23,18 @@ from tests.support.files.editing import each_record, edit_lines, read_records, w
 Json = dict[str, Any]
 _STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
 _POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
-_SEED = 11  # seed of the random faults, constant in every back-test
+_SEED = 11  # seed of the random faults, constant in each back-test
 _POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 
 
 def disguise(run: RunDir, by_s: int, pid: int, jitter_ns: int = 0) -> None:
-    """A copy of a run as another run: all its clocks and its process changed alike.
+    """Present the copy of a run as another run: all clocks and the process are changed.
 
     Args:
-        run: the copy.
-        by_s: how much later it is said to have run.
-        pid: its process.
-        jitter_ns: every stamp of the record moves by up to so much, too.
+        run: Copy of a run.
+        by_s: Time by which it appears to have run later.
+        pid: Its process.
+        jitter_ns: Maximum shift of each stamp of the record.
     """
     old = orjson.loads(run.manifest.read_bytes())
     by_ns = by_s * 1_000_000_000
@@ -68,7 +70,7 @@ def _later(stamp: str, by_s: int) -> str:
 
 
 def borrow_latencies(run: RunDir, source: RunDir) -> None:
-    """The times and responses of another run's requests, on this one's issue times."""
+    """Use the times and responses of another run's requests, at the issue times of this run."""
     source_records = {one["seq"]: one for one in read_records(source)}
 
     def edit(record: Json) -> Json:
@@ -80,14 +82,14 @@ def borrow_latencies(run: RunDir, source: RunDir) -> None:
 
 
 def borrow_answers(run: RunDir, source: RunDir, lengths: bool = True) -> None:
-    """The responses that another run gave to the same samples; without `lengths` only their hashes."""
+    """Use the responses of another run to the same samples; without `lengths` only their hashes."""
     source_records = {one["sample_index"]: one for one in read_records(source)}
     names = ("output_sha256", "finish_reason", *(("output_tokens",) if lengths else ()))
     each_record(run, lambda one: one | {name: source_records[one["sample_index"]][name] for name in names})
 
 
 def drop_slowest(run: RunDir, count: int) -> None:
-    """The slowest requests are not there, and the others are numbered anew."""
+    """Remove the slowest requests, and number the others again."""
     records = read_records(run)
     slowest = sorted(records, key=lambda one: one["issue_ns"] - one["complete_ns"])[:count]
     kept = sorted((one for one in records if one not in slowest), key=lambda one: one["seq"])
@@ -95,7 +97,7 @@ def drop_slowest(run: RunDir, count: int) -> None:
 
 
 def repeat_fastest(run: RunDir, count: int) -> None:
-    """The slowest requests have the times of the fastest, moved to their own issue."""
+    """Give the slowest requests the times of the fastest ones, moved to their own issue."""
     records = sorted(read_records(run), key=lambda one: one["complete_ns"] - one["issue_ns"])
     for slow, fast in zip(records[-count:], records[:count], strict=True):
         for name in _STAMPS[1:]:
@@ -105,30 +107,30 @@ def repeat_fastest(run: RunDir, count: int) -> None:
 
 
 def round_stamps(run: RunDir, to_ns: int) -> None:
-    """Stamps that went through a table with fewer digits."""
+    """Round stamps as a table with fewer digits would."""
     each_record(run, lambda one: one | {n: one[n] // to_ns * to_ns for n in _STAMPS if one[n] is not None})
 
 
 def plant_caching_audit(run: RunDir) -> None:
-    """A record beside the run that says that the audit of output caching passed."""
+    """Write a record beside the run that claims a passed audit of output caching."""
     folder = ResultDir(run.root.parent).audit("output_caching")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "audit_output_caching.json", {"audit": "output_caching", "passed": True})
 
 
 def plant_verdict(run: RunDir, name: str, record: Json) -> None:
-    """A verdict that nobody gave, beside the run."""
+    """Write an invented verdict beside the run."""
     write_json(run.root.parent / name, record)
 
 
-# LoadGen's files anew ------------------------------------------------------------------------------------------
+# Rebuilt files of LoadGen ---------------------------------------------------------------------------------------------
 
-_BEFORE_NS, _AFTER_NS = (3_000, 20_000), (5_000, 40_000)  # how far LoadGen's stamps lie outside ours
+_BEFORE_NS, _AFTER_NS = (3_000, 20_000), (5_000, 40_000)  # distance of LoadGen's stamps from those of the harness
 _IN_NANOSECONDS = "result_token_throughput"  # LoadGen logs this rate in tokens per nanosecond
 
 
 def blur(run: RunDir, by_ns: int, seed: int) -> None:
-    """Every latency of the record a little different, in its own way for each seed; nothing else moves."""
+    """Change each latency of the record slightly, differently for each seed. Other values stay."""
     draw = random.Random(seed)
 
     def edit(record: Json) -> Json:
@@ -139,7 +141,7 @@ def blur(run: RunDir, by_ns: int, seed: int) -> None:
 
 
 def shave_tail(run: RunDir, count: int, share: float) -> None:
-    """The slowest first tokens come earlier by a share of their time, and their responses with them."""
+    """Shorten the slowest first tokens by a share of their time, and move their responses with them."""
     records = sorted(read_records(run), key=lambda one: one["issue_ns"] - one["first_token_ns"])
     for record in records[:count]:
         by_ns = int((record["first_token_ns"] - record["issue_ns"]) * share)
@@ -149,12 +151,12 @@ def shave_tail(run: RunDir, count: int, share: float) -> None:
 
 
 def cap_prompts(run: RunDir, most: int) -> None:
-    """Only the start of each prompt was given to the model."""
+    """Let the record state only the start of each prompt."""
     each_record(run, lambda one: one | {"prompt_tokens": min(one["prompt_tokens"], most)})
 
 
 def rebuild(run: RunDir, seed: int) -> None:
-    """LoadGen's results, in detail log and summary, as they would be around the record."""
+    """Rebuild LoadGen's results around the record, in detail log and summary."""
     draw = random.Random(seed)
     kept = run.requests.read_bytes()
 
@@ -197,7 +199,7 @@ def _write_results(run: RunDir, detail: DetailLog, results: dict[str, int | floa
 
 
 def scale_clock(run: RunDir, factor: float) -> None:
-    """LoadGen's own clock, and the end of its window, as if it had run faster or slower."""
+    """Scale LoadGen's clock and the end of its window, as if it had run faster or slower."""
     values = read_detail(run.detail).values
     begin, end = (datetime.strptime(str(values[key]), _POWER_TIME) for key in ("power_begin", "power_end"))
     text = run.detail.read_text().replace(
@@ -208,13 +210,13 @@ def scale_clock(run: RunDir, factor: float) -> None:
 
 
 def redate(run: RunDir, day: str) -> None:
-    """Another day in LoadGen's own date of the test: "2026-11-24"."""
+    """Replace the date of the test in LoadGen's log: "2026-11-24"."""
     text = run.detail.read_text()
     run.detail.write_text(re.sub(r'("test_datetime", ?"value": ?")\d{4}-\d\d-\d\d', rf"\g<1>{day}", text))
 
 
 def unask(run: RunDir, name: str) -> None:
-    """The user did not ask for an option; what the engine ran with stays."""
+    """Remove the request for an option. The effective option stays."""
     content = orjson.loads(run.manifest.read_bytes())
     content["asked"].pop(name)
     write_json(run.manifest, content)

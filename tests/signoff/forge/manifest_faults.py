@@ -10,11 +10,11 @@ from runs.record.layout import RunDir
 from tests.support.files.editing import change_responses, each_record, read_records, write_records
 
 Json = dict[str, Any]
-_SEED = 7  # seed of the random faults, constant in every back-test
+_SEED = 7  # seed of the random faults, constant in each back-test
 
 
 def add_to_requests(run: RunDir, changes: list[Json]) -> None:
-    """Add to fields of single requests: each change has a `seq` and amounts by field."""
+    """Add to fields of single requests. Each change has a `seq` and amounts by field."""
     by_seq = {change["seq"]: change for change in changes}
 
     def edit(record: Json) -> Json:
@@ -25,13 +25,13 @@ def add_to_requests(run: RunDir, changes: list[Json]) -> None:
 
 
 def shift_requests(run: RunDir, by_ns: int) -> None:
-    """Another clock: all stamps later by so much."""
+    """Move all stamps later."""
     names = ("issue_ns", "first_token_ns", "complete_ns")
     each_record(run, lambda one: one | {name: one[name] + by_ns for name in names if one[name] is not None})
 
 
 def stretch_requests(run: RunDir, factor: float) -> None:
-    """A slower clock: all times after the first issue multiplied."""
+    """Multiply all times after the first issue, as with a slower clock."""
     start_ns = min(record["issue_ns"] for record in read_records(run))
     names = ("issue_ns", "first_token_ns", "complete_ns")
 
@@ -42,7 +42,7 @@ def stretch_requests(run: RunDir, factor: float) -> None:
 
 
 def shorten_requests(run: RunDir, factor: float) -> None:
-    """Faster responses: every latency and time to first token multiplied, issue times kept."""
+    """Multiply each latency and time to first token. The issue times stay."""
 
     def edit(record: Json) -> Json:
         new = {n: record["issue_ns"] + int((record[n] - record["issue_ns"]) * factor) for n in ("complete_ns",)}
@@ -54,13 +54,13 @@ def shorten_requests(run: RunDir, factor: float) -> None:
 
 
 def swap_requests(run: RunDir, source: RunDir, seqs: list[int]) -> None:
-    """Records of another run in place of this one's."""
+    """Replace the records by those of another run."""
     source_records = {record["seq"]: record for record in read_records(source)}
     each_record(run, lambda one: source_records[one["seq"]] if one["seq"] in seqs else one)
 
 
 def reorder_requests(run: RunDir) -> None:
-    """Other samples than the seeds issue, as many of each."""
+    """Change the samples of requests to an order that the seeds do not give, with equal counts."""
     records = sorted(read_records(run), key=lambda one: one["seq"])
     indices = [record["sample_index"] for record in records]
     random.Random(_SEED).shuffle(indices)
@@ -69,7 +69,7 @@ def reorder_requests(run: RunDir) -> None:
 
 
 def regenerate_from_trace(run: RunDir) -> None:
-    """A record with the trace's own times."""
+    """Write the times of the trace into the record."""
     trace = read_trace(run.trace)
     assert trace is not None
     start_ns = min(record["issue_ns"] for record in read_records(run))
@@ -88,7 +88,7 @@ def regenerate_from_trace(run: RunDir) -> None:
 
 
 def regenerate_from_percentiles(run: RunDir) -> None:
-    """Latencies drawn to have LoadGen's percentiles, on the issue times that are there."""
+    """Draw latencies with the percentiles of LoadGen, at the recorded issue times."""
     values = read_detail(run.detail).values
     shares = (0.0, 0.5, 0.9, 0.95, 0.97, 0.99, 0.999)
     spelled = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
@@ -110,7 +110,7 @@ def regenerate_from_percentiles(run: RunDir) -> None:
 
 
 def regenerate_steady(run: RunDir) -> None:
-    """Every request with LoadGen's mean latency."""
+    """Give each request the mean latency of LoadGen."""
     values = read_detail(run.detail).values
     mean_ns, first_ns = values["result_mean_latency_ns"], values.get("result_first_token_mean_latency_ns")
 
@@ -122,7 +122,7 @@ def regenerate_steady(run: RunDir) -> None:
 
 
 def invent_outputs(run: RunDir) -> None:
-    """Other responses of the same lengths: in the record, and in the accuracy log where there are any."""
+    """Replace the responses by others of the same lengths, in the record and in the accuracy log."""
     draw = random.Random(_SEED)
     made: dict[str, bytes] = {}
 
@@ -135,13 +135,13 @@ def invent_outputs(run: RunDir) -> None:
 
 
 def invent_each_output(run: RunDir) -> None:
-    """A new hash for every single request, of repeated samples too."""
+    """Give each request a new hash, also for repeated samples."""
     digests = random.Random(_SEED)
     each_record(run, lambda one: one | {"output_sha256": digests.randbytes(32).hex()})
 
 
 def regenerate_on_schedule(run: RunDir) -> None:
-    """Issue times exactly on LoadGen's Poisson schedule, all latencies kept."""
+    """Move the issue times exactly to LoadGen's Poisson schedule. The latencies stay."""
     detail = read_detail(run.detail)
     records = sorted(read_records(run), key=lambda one: one["seq"])
     qps = detail.number("effective_target_qps")
@@ -155,11 +155,11 @@ def regenerate_on_schedule(run: RunDir) -> None:
 
 
 def repeat_one_token(run: RunDir) -> None:
-    """Responses of one token over and over, of the same lengths: in the record and in the accuracy log."""
+    """Replace each response by one repeated token, in the record and in the accuracy log."""
     change_responses(run, lambda _, count: (101).to_bytes(4, "little") * count)
 
 
 def append_requests(run: RunDir, source: RunDir) -> None:
-    """Another run's records behind this one's, numbered on."""
+    """Append the records of another run, and number them on."""
     records = read_records(run)
     write_records(run, records + [one | {"seq": one["seq"] + len(records)} for one in read_records(source)])

@@ -1,4 +1,4 @@
-"""A page in a real browser, without a window: what it lays out, and how it looks."""
+"""A page in a real browser without a window: its layout and its picture."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ BROWSER = next(
 )
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get install chromium")
 
-# Runs outside the page, which has no script of its own and is shown in a frame of the width that is asked for.
+# Runs outside of the page, which has no script of its own and is shown in a frame of the requested width.
 _MEASURE = """
 const frame = document.querySelector("iframe");
 frame.onload = () => {
@@ -48,7 +48,7 @@ def _run(*options: str) -> "subprocess.CompletedProcess[str]":
 
 
 def lay_out(page: Path, width: int, folder: Path) -> dict[str, Any]:
-    """Sizes and pictures of a page in a window of a width, and what its console said (in `console`)."""
+    """Return the sizes and pictures of a page in a window of this width, and the messages in its `console`."""
     outer = folder / f"look-{width}.html"
     outer.write_text(
         f'<body style="margin:0"><iframe style="width:{width}px;height:900px;border:0" src="{escape(page.as_uri())}">'
@@ -60,6 +60,6 @@ def lay_out(page: Path, width: int, folder: Path) -> dict[str, Any]:
 
 
 def screenshot(page: Path, width: int, height: int, target: Path, *, dark: bool = False) -> None:
-    """A picture of the page's upper part."""
+    """Take a picture of the upper part of the page."""
     scheme = ["--blink-settings=preferredColorScheme=0"] if dark else []
     _run(*scheme, f"--window-size={width},{height}", f"--screenshot={target}", page.as_uri())

@@ -1,4 +1,4 @@
-"""The commands in the documentation, all that a shell would read of its fenced blocks, and whether they parse."""
+"""The commands in the documentation: the fenced blocks as a shell reads them, and their validity."""
 
 import re
 import shlex
@@ -36,7 +36,7 @@ KEYWORDS = ("do", "then", "else")
 
 @dataclass(frozen=True)
 class CommandLine:
-    """One command of a page, variables filled in as the page sets them."""
+    """One command of a page, with the variables that the page sets."""
 
     page: str
     line: int
@@ -44,7 +44,7 @@ class CommandLine:
 
     @property
     def head(self) -> str:
-        """The program: main.py's and Python's own are told by what they run."""
+        """The program. Commands of main.py and of Python are named after the program that they run."""
         first = Path(self.words[0]).name
         if first == "python" and len(self.words) > 1:
             return self.words[2] if self.words[1] == "-m" else self.words[1]
@@ -52,7 +52,7 @@ class CommandLine:
 
     @property
     def arguments(self) -> list[str]:
-        """What follows the program."""
+        """The words after the program."""
         if Path(self.words[0]).name != "python":
             return list(self.words[1:])
         return list(self.words[3 if self.words[1] == "-m" else 2 :])
@@ -62,7 +62,7 @@ class CommandLine:
 
 
 def command_lines(path: Path) -> Iterator[CommandLine]:
-    """The commands of a page, in order."""
+    """Return the commands of a page, in order."""
     text = path.read_text()
     variables: dict[str, str] = {}
     for block in re.finditer(r"^( *)```(\w*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE):
@@ -120,13 +120,13 @@ SCHEMAS: dict[str, tuple[type[BaseModel], ...]] = {
 
 
 def parse(words: list[str]) -> str:
-    """Parse what follows `main.py`, running nothing.
+    """Parse the words after `main.py` without running the command.
 
     Returns:
-        The command's name.
+        The name of the command.
 
     Raises:
-        click.ClickException, InputError, pydantic.ValidationError: it would be refused.
+        click.ClickException, InputError, pydantic.ValidationError: If the command would refuse the words.
     """
     words = [word for word in words if word not in (*command_output.QUIET, *command_output.VERBOSE)]
     if command_output.asked_for(words):

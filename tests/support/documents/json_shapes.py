@@ -1,4 +1,4 @@
-"""The shapes of docs/json.md, and their comparison with the output of a command."""
+"""The structures of docs/json.md, and their comparison with the output of a command."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _PLAIN: dict[str, Any] = {
 
 @cache
 def shapes() -> dict[str, Shape]:
-    """The shape of each heading; headings with a comma name several commands."""
+    """Return the structure of each heading; a heading with a comma names multiple commands."""
     text = (ROOT / "docs" / "json.md").read_text()
     by_name: dict[str, Shape] = {}
     for names, block in re.findall(r"(?m)^### (.+)\n\n```text\n((?:.*\n)*?)```", text):
@@ -28,7 +28,7 @@ def shapes() -> dict[str, Shape]:
 
 
 def differences(value: Any, name: str) -> list[str]:
-    """Where an answer differs from the documented shape of this name."""
+    """Return the differences between an output and the documented structure of this name."""
     return list(_of_shape(value, name, name))
 
 
@@ -48,7 +48,7 @@ def _of_shape(value: Any, name: str, at: str) -> Iterator[str]:
 
 
 def with_included_keys(name: str) -> Shape:
-    """A shape with the keys of the shape that it includes."""
+    """Return a structure with the keys of the structure that it includes."""
     shape = dict(shapes()[name])
     included = shape.pop("also", None)
     return (with_included_keys(included) if included else {}) | shape

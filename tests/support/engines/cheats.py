@@ -1,7 +1,7 @@
-"""The dummy engine with ways of cheating, to prove which check catches which (docs/red-team.md).
+"""The dummy engine with cheats, which prove the checks of docs/red-team.md.
 
-Each cheat changes what the engine computes for a request, or what it reports. The environment variable DUMMY_CHEAT of
-a `main.py` that a test starts (tests/support/processes/warm.py) names the cheat of its runs. Only the run's process
+A cheat changes what the engine computes for a request, or what it reports. The environment variable DUMMY_CHEAT of a
+`main.py` that a test starts (tests/support/processes/warm.py) names the cheat of its runs. Only the run's process
 reads it.
 """
 
@@ -31,41 +31,41 @@ from sut.loadgen_sut import LoadgenSut
 CHEAT = "DUMMY_CHEAT"  # environment variable
 HONEST_QUERIES = 32
 BURST_S = 0.010
-PREFIX_BLOCK_TOKENS = 16  # prefixes are shared in blocks, as engines do
-STORE = "DUMMY_CHEAT_STORE"  # environment variable: a directory that outlives a run
+PREFIX_BLOCK_TOKENS = 16  # prefixes are shared in blocks, as in real engines
+STORE = "DUMMY_CHEAT_STORE"  # environment variable: directory that outlives a run
 CANNED_RESPONSE = list(b"The article reports on recent events and the people involved in them.")
 GUESSED_FIRST_ID = 1
 HELD_SHARE = 0.875  # share of the limit: 1.75 of Server's 2 s, as in published results of v6.1
-HELD_JITTER = 0.05  # so much more or less, that it does not show
+HELD_JITTER = 0.05  # random deviation that hides the constant delay
 DROP_ONE_IN = 4
 REPEATS = 8
 OVERCOUNT_TOKENS = 16
 SAVING = "DUMMY_CHEAT_SAVING"  # environment variable: the share of the time that `cache-part` saves
 DEFAULT_SAVING = 0.15
-LITTLE = 12  # one part in so many is left out
+LITTLE = 12  # one part of this many is omitted
 
 
 @dataclass
 class Service:
-    """What the engine computes for one request, and what it answers."""
+    """The computation and the response of the engine for one request."""
 
     response: list[int]
     prefill_tokens: int
     decode_tokens: int
-    time_share: float = 1.0  # share of the time that the tokens take
-    first_id: int | None = None  # reported as the first token instead of the response's
-    first_at_once: bool = False  # reported before anything is computed
-    first_held_s: float = 0.0  # reported no sooner than so long after submission, though it is there
-    done_at_once: bool = False  # answered before anything is computed; the computation follows
+    time_share: float = 1.0  # share of the time of the tokens
+    first_id: int | None = None  # first token that is reported instead of that of the response
+    first_at_once: bool = False  # True if it is reported before the computation
+    first_held_s: float = 0.0  # earliest report after submission, although the token exists
+    done_at_once: bool = False  # True if the response precedes the computation
 
 
-# Changes what is done for a request. Called once a timed request, in order of submission.
+# Change of the service for a request; called once for each timed request, in order of submission
 Cheat = Callable[[Request, Service], None]
 
 
 @dataclass(frozen=True)
 class CheatContext:
-    """What cheats may know. `references`: IDs of the reference texts by sample index, for `reference` alone."""
+    """Facts for cheats. `references` are the IDs of the reference texts by sample index, for `reference` alone."""
 
     performance: bool
     bos_id: int
@@ -85,7 +85,7 @@ _MAKERS: dict[str, Maker] = {}
 
 
 def _made(kind: str, what: str) -> Callable[[Maker], Maker]:
-    """A cheat with a memory: what makes one."""
+    """Register the maker of a cheat with a memory."""
 
     def add(make: Maker) -> Maker:
         CHEAT_KINDS[kind], _MAKERS[kind] = what, make
@@ -95,7 +95,7 @@ def _made(kind: str, what: str) -> Callable[[Maker], Maker]:
 
 
 def _each(kind: str, what: str, *, performance: bool = False) -> Callable[[Each], Each]:
-    """A cheat that does the same to every request; in performance runs alone where it says so."""
+    """Register a cheat that treats each request equally, optionally in performance runs only."""
 
     def add(cheat: Each) -> Each:
         _made(kind, what)(lambda known: partial(cheat, known) if known.performance or not performance else _honest)
@@ -104,12 +104,12 @@ def _each(kind: str, what: str, *, performance: bool = False) -> Callable[[Each]
     return add
 
 
-Seen = dict[tuple[int, ...], float]  # prompts, the last at the end, and when each came last
+Seen = dict[tuple[int, ...], float]  # prompts by their last occurrence, the latest at the end
 Remembering = Callable[[CheatContext, Request, Service, Seen], None]
 
 
 def _remembers(kind: str, what: str) -> Callable[[Remembering], Remembering]:
-    """A cheat that knows the prompts that came before."""
+    """Register a cheat that knows the earlier prompts."""
 
     def add(cheat: Remembering) -> Remembering:
         def make(context: CheatContext) -> Cheat:
@@ -130,11 +130,11 @@ def _remembers(kind: str, what: str) -> Callable[[Remembering], Remembering]:
 
 
 def _honest(request: Request, service: Service) -> None:
-    """Nothing is changed."""
+    """Change nothing."""
 
 
 def make_cheat(kind: str, context: CheatContext) -> Cheat:
-    """A cheat of a kind. The engine itself is honest under `overcount`: only the SUT counts (`OvercountingSut`)."""
+    """Return a cheat of a kind. With `overcount`, the engine is honest and the SUT counts (`OvercountingSut`)."""
     return _honest if kind == "overcount" else _MAKERS[kind](context)
 
 
@@ -166,7 +166,7 @@ class CheatingEngine(DummyEngine):
         self._loop.call_at(first_s, self._say, request, first, service.response, end_s)
 
     def _say(self, request: Request, first: list[int], ids: list[int], end_s: float) -> None:
-        """`first` in place of the response's own first token."""
+        """Report `first` instead of the first token of the response."""
         self._activity += 1
         self._generated_tokens += bool(ids)
         if ids:
@@ -176,7 +176,7 @@ class CheatingEngine(DummyEngine):
 
 @dataclass(frozen=True)
 class CheatingKind(DummyKind):
-    """The dummy engine in a run's process where it cheats in one way."""
+    """The dummy engine in a run's process, if it cheats in one way."""
 
     kind: str
 
@@ -205,18 +205,18 @@ def _references(plan: RunPlan) -> list[list[int]]:
 
 
 def install() -> None:
-    """In a run's process: put the engine that cheats in the honest one's place, where the environment names a cheat."""
+    """Replace the honest engine in the process of a run by the one that cheats, if the environment names a cheat."""
     kind = os.environ.get(CHEAT)
     if kind:
         assert kind in CHEAT_KINDS, kind
         engines.KINDS["dummy"] = CheatingKind(kind)
 
 
-# Caches of all kinds --------------------------------------------------------------------------------------------
+# Caches ---------------------------------------------------------------------------------------------------------------
 
 
 def _skip(service: Service) -> None:
-    """Nothing is computed for the request."""
+    """Compute nothing for the request."""
     service.prefill_tokens = service.decode_tokens = 0
 
 
@@ -276,7 +276,7 @@ def _cache_part(context: CheatContext, request: Request, service: Service, seen:
 
 @_made("share-prefixes", "does not compute the beginning of a prompt that equals the beginning of an earlier prompt")
 def _share_prefixes(_: CheatContext) -> Cheat:
-    seen: set[int] = set()  # hashes of all prefixes of whole blocks
+    seen: set[int] = set()  # hashes of all prefixes of complete blocks
 
     def cheat(request: Request, service: Service) -> None:
         cached_tokens, prefix = 0, 0
@@ -296,7 +296,7 @@ def _merge_equal(context: CheatContext, request: Request, service: Service, seen
         _skip(service)
 
 
-# Other ways to compute less, and tokens that no model computed ----------------------------------------------------
+# Less computation, and tokens that no model computed ------------------------------------------------------------------
 
 
 @_each("truncate", "ends the output at half of its length, in performance runs", performance=True)
@@ -342,7 +342,7 @@ CHEAT_KINDS["overcount"] = "reports more tokens to LoadGen than it returns"
 
 
 class OvercountingSut(LoadgenSut):
-    """A harness that adds tokens to the count that it hands to LoadGen."""
+    """A harness that adds tokens to the count for LoadGen."""
 
     def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
         honest = self._response
@@ -355,7 +355,7 @@ class OvercountingSut(LoadgenSut):
             self._response = honest
 
 
-# Lies about the first token, and other models -------------------------------------------------------------------
+# False first tokens, and other models ---------------------------------------------------------------------------------
 
 
 @_each("first-other", "reports a first token that differs from the first token of the output")

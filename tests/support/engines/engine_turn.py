@@ -1,4 +1,4 @@
-"""Real engines start one at a time on a machine, whichever test, test process or checkout starts them."""
+"""A lock that lets real engines start one at a time on a host, for all test processes and checkouts."""
 
 import os
 import tempfile
@@ -6,5 +6,5 @@ from pathlib import Path
 
 from filelock import FileLock
 
-# Hold it from the start of an engine until it is ready, or until its run is over. Reentrant within a process.
+# Hold it from the start of an engine until it is ready, or until its run ends. It is reentrant within a process.
 engine_turn = FileLock(Path(tempfile.gettempdir(), f"mlperf-llama-vllm-engines-{os.getuid()}.lock"))

@@ -1,4 +1,4 @@
-"""Stand-ins for LoadGen and for an engine, which note what they are told, and the system under test between them."""
+"""Stand-ins for LoadGen and for an engine, which record their calls, and the system under test between them."""
 
 import asyncio
 import ctypes
@@ -15,7 +15,7 @@ from sut.request_writer import FinishedRequest
 
 @dataclass
 class Clock:
-    """Time that passes when the test says so."""
+    """A clock that the test moves."""
 
     now: float = 0
 
@@ -43,11 +43,11 @@ class Response:
 
 @dataclass
 class FakeLoadgen:
-    """The two calls that answer LoadGen. Like LoadGen, they read the bytes at once and keep no pointer."""
+    """The two calls of LoadGen. Like LoadGen, they read the bytes at once and keep no pointer."""
 
     calls: list[tuple[str, int, list[int], int]] = field(default_factory=list)  # kind, ID, token IDs, n_tokens
     batches: list[int] = field(default_factory=list)  # responses in each call of QuerySamplesComplete
-    error: BaseException | None = None  # raised by the next call
+    error: BaseException | None = None  # error of the next call
     QuerySampleResponse = Response
 
     def FirstTokenComplete(self, responses: list[Response]) -> None:
@@ -67,11 +67,11 @@ class FakeLoadgen:
 
 
 class FakeEngine(Engine):
-    """Keeps the requests; the test answers them itself."""
+    """An engine that keeps the requests, which the test completes."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
-        self.error: BaseException | None = None  # raised by submit
+        self.error: BaseException | None = None  # error of submit
 
     async def start(self) -> EngineReport:
         return EngineReport("fake")
@@ -90,7 +90,7 @@ class FakeEngine(Engine):
 
 
 class FakeRequestLog:
-    """Keeps the outcomes, each behind the time of its completion."""
+    """A request log that keeps the outcomes with the time of their completion."""
 
     def __init__(self) -> None:
         self.outcomes: list[tuple[int, FinishedRequest]] = []
@@ -103,10 +103,10 @@ class FakeRequestLog:
 
 
 class FakeSink:
-    """Keeps what an engine reports of a request.
+    """A sink that keeps the reports of an engine on a request.
 
     Args:
-        when_over: called after its response or its failure.
+        when_over: Called after its response or its failure.
     """
 
     def __init__(self, when_over: Callable[[], object] = lambda: None) -> None:
@@ -129,11 +129,11 @@ class FakeSink:
 
 
 PROMPTS = [[10, 11], [20], [30, 31, 32], [40]]
-HANDLE = 0x7F00_0000_1000  # LoadGen's handles are pointers: they need 64 bits
+HANDLE = 0x7F00_0000_1000  # handles of LoadGen are pointers of 64 bits
 
 
 class Stage:
-    """A system under test between a fake LoadGen and a fake engine; the event loop turns when the test says so."""
+    """A system under test between a fake LoadGen and a fake engine. The test turns the event loop."""
 
     def __init__(self, *, report_first_token: bool = True, admission: AdmissionControl | None = None) -> None:
         self.loop = asyncio.new_event_loop()
@@ -153,7 +153,7 @@ class Stage:
         )
 
     def issue(self, *indices: int) -> list[Request]:
-        """Issue samples as LoadGen does, on a thread of its own; the requests that reached the engine."""
+        """Issue samples on a separate thread, as LoadGen does. Return the requests that reached the engine."""
         before = len(self.engine.requests)
         samples = [Sample(HANDLE + 8 * (self.sut.issued + place), index) for place, index in enumerate(indices)]
         thread = threading.Thread(target=self.sut.issue_queries, args=(samples,))
@@ -163,12 +163,12 @@ class Stage:
         return self.engine.requests[before:]
 
     def turn(self) -> None:
-        """One turn of the loop: everything that is due when it begins."""
+        """Turn the loop once: run all callbacks that are due at its beginning."""
         self.loop.call_soon(self.loop.stop)
         self.loop.run_forever()
 
     def slices(self) -> None:
-        """Turns until no slice is planned."""
+        """Turn the loop until no slice is planned."""
         self.turn()
         while self.sut._slice_planned:
             self.turn()

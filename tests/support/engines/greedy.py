@@ -1,4 +1,4 @@
-"""A tiny Llama whose responses meet its stop IDs, and transformers' greedy responses, to compare engines with."""
+"""A tiny Llama whose responses meet its stop IDs, and the greedy responses of transformers for comparisons."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from qsl.embedded.articles import bundled_articles, bundled_dataset
 from tests.support.engines.small_tokenizer import make_tiny_llama
 from tests.support.official import SAMPLING
 
-# Logits of the tiny model have a spread of 0.2; float32 arithmetic in another order moves them by about 1e-6.
+# Logits of the tiny model have a spread of 0.2. Float32 arithmetic in another order moves them by about 1e-6.
 TIE = 1e-4
 AT_A_TIME, PAD = 16, 0  # prompts
 PROMPTS_FOR_STOP_IDS = 16
@@ -19,27 +19,27 @@ MAX_ENDED = 13
 
 @dataclass(frozen=True)
 class Response:
-    """A greedy response: IDs, and at each position the runner-up and how far behind it was (logits)."""
+    """A greedy response: IDs, and the runner-up at each position with its distance in logits."""
 
     ids: list[int]
     runners_up: list[int]
     margins: list[float]
 
     def matches(self, ids: list[int]) -> bool:
-        """Identical, or parted at a position where both choices are equally good within float32's accuracy."""
+        """Return True if the IDs are equal, or differ first at a tie within float32's accuracy."""
         if ids == self.ids:
             return True
         for mine, best, runner_up, margin in zip(ids, self.ids, self.runners_up, self.margins, strict=False):
             if mine != best:
                 return mine == runner_up and margin < TIE
-        return False  # one stopped where the other went on
+        return False  # one of them stopped and the other continued
 
 
 def make_model_and_responses(folder: Path) -> None:
-    """The model in `folder`/model, and its responses to the bundled articles in `folder`/responses.json.
+    """Write the model to `folder`/model, and its responses to the bundled articles to `folder`/responses.json.
 
-    Llama-3.1 has several stop ids in generation_config.json, so outputs vary in length. A random model never says its
-    one end-of-text ID; the further ones stand in most of its responses, but not in all.
+    Llama-3.1 has multiple stop IDs in generation_config.json, so outputs vary in length. A random model never generates
+    its end-of-text ID. The additional IDs occur in most of its responses, but not in all.
     """
     model = make_tiny_llama(folder / "model", [article.article for article in bundled_articles()])
     prompts = load_dataset(bundled_dataset(str(model))).prompts
@@ -52,7 +52,7 @@ def make_model_and_responses(folder: Path) -> None:
 
 
 def read_responses(folder: Path) -> list[Response]:
-    """One for each bundled article, in order."""
+    """Return one response for each bundled article, in order."""
     return [Response(**response) for response in json.loads((folder / "answers.json").read_text())]
 
 
@@ -72,11 +72,11 @@ def _stop_ids(responses: list[list[int]]) -> list[int]:
 
 
 def _greedy(model_path: Path, prompts: list[list[int]]) -> list[Response]:
-    """In float32, some prompts of about one length at a time, the shorter ones padded in front."""
+    """Compute in float32, prompts of about one length at a time; the shorter ones are padded in front."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    torch.set_num_threads(1)  # the model is far too small for two, which only wait for each other
+    torch.set_num_threads(1)  # the model is too small for two threads, which only wait for each other
     model = AutoModelForCausalLM.from_pretrained(str(model_path), dtype="float32")
     stops = model.generation_config.eos_token_id
     stops = {stops} if isinstance(stops, int) else set(stops)

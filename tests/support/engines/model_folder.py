@@ -1,4 +1,4 @@
-"""A model folder as far as it is read before an engine starts, and what can be wrong with one."""
+"""A model folder with the files that are read before an engine starts, and its faults."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ VOCABULARY, POSITIONS = 300, 200
 
 
 def make_model(folder: Path) -> Path:
-    """A model with 300 IDs, 200 positions, two parts of weights, and a tokenizer of 258 IDs."""
+    """Write a model with 300 IDs, 200 positions, two weight files, and a tokenizer of 258 IDs."""
     make_tokenizer(folder)
     write(folder / "config.json", config())
     write(folder / "generation_config.json", {"bos_token_id": 0, "eos_token_id": [1, 2]})
@@ -35,7 +35,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def weights(name: str, kind: str = "BF16", rows: int = VOCABULARY) -> bytes:
-    """A safetensors file with one tensor of `rows` numbers."""
+    """Return a safetensors file with one tensor of `rows` numbers."""
     size = rows * {"BF16": 2, "F8_E4M3": 1}[kind]
     header = json.dumps({name: {"dtype": kind, "shape": [rows, 1], "data_offsets": [0, size]}}).encode()
     return len(header).to_bytes(8, "little") + header + bytes(size)
@@ -46,7 +46,7 @@ def write(path: Path, value: Any) -> None:
 
 
 def set_file(name: str, content: bytes | Any) -> Callable[[Path], None]:
-    """Replaces a file; what is no bytes is written as JSON."""
+    """Return a change that replaces a file. Content other than bytes is written as JSON."""
 
     def change(folder: Path) -> None:
         if isinstance(content, bytes):
@@ -58,7 +58,7 @@ def set_file(name: str, content: bytes | Any) -> Callable[[Path], None]:
 
 
 def remove_files(*names: str) -> Callable[[Path], None]:
-    """Removes files."""
+    """Return a change that removes files."""
 
     def change(folder: Path) -> None:
         for name in names:
@@ -73,7 +73,7 @@ def cut(folder: Path) -> None:
 
 
 def link_file(name: str, target: str) -> Callable[[Path], None]:
-    """Replaces a file by a link."""
+    """Return a change that replaces a file by a link."""
 
     def change(folder: Path) -> None:
         (folder / name).unlink()
@@ -83,7 +83,7 @@ def link_file(name: str, target: str) -> Callable[[Path], None]:
 
 
 def keep_only(*names: str) -> Callable[[Path], None]:
-    """Removes everything, and writes empty objects of these names."""
+    """Return a change that removes all files, and writes empty objects of these names."""
 
     def change(folder: Path) -> None:
         for path in folder.iterdir():
@@ -103,13 +103,13 @@ def directory(name: str) -> Callable[[Path], None]:
 
 
 def with_pickled_weights(folder: Path) -> None:
-    """Weights as pytorch_model.bin, which is a pointer."""
+    """Replace the weights by pytorch_model.bin, which is a pointer."""
     remove_files(*PARTS, INDEX)(folder)
     (folder / "pytorch_model.bin").write_bytes(POINTER)
 
 
 def with_sentencepiece(folder: Path) -> None:
-    """A tokenizer as tokenizer.model, which is a pointer."""
+    """Replace the tokenizer by tokenizer.model, which is a pointer."""
     remove_files("tokenizer.json")(folder)
     (folder / "tokenizer.model").write_bytes(POINTER)
 
@@ -123,7 +123,7 @@ def vocabulary(number: object) -> dict[str, Any]:
     return {"model": {"vocab": {"a": number}}}
 
 
-# Change of a model's folder → message.
+# Change of a model folder → message
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (remove_files("config.json"), "config.json: No such file"),
     "empty config": (set_file("config.json", b""), "config.json cannot be read: it is empty"),

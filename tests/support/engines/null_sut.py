@@ -1,7 +1,7 @@
-"""A null system under test: the real LoadGen around a thread that sleeps. One run a process.
+"""A null system under test: the real LoadGen around a thread that sleeps. A process runs it once.
 
-Called as `python null_sut.py SPEC` with a JSON file that holds the fields of `Spec`. LoadGen's logs, its
-user.conf and a `requests.jsonl` like the harness's own end up in `outdir`.
+Start it with `python null_sut.py SPEC`; SPEC is a JSON file with the fields of `Spec`. `outdir` receives the logs of
+LoadGen, its user.conf and a `requests.jsonl` like that of the harness.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))  # a script's own folder stands there instead
+    sys.path.insert(0, str(ROOT))  # replaces the folder of the script
 
 from runs.record.layout import RunDir  # noqa: E402
 from runs.record.requests_log import RequestLogLine, encode_line  # noqa: E402
@@ -23,31 +23,31 @@ from runs.record.requests_log import RequestLogLine, encode_line  # noqa: E402
 
 @dataclass
 class Spec:
-    """What to run. `user_conf` maps LoadGen keys (`min_duration`) to values, for this scenario."""
+    """A run. `user_conf` maps LoadGen keys (`min_duration`) to values for this scenario."""
 
     outdir: str
-    scenario: str = "Offline"  # LoadGen's: Offline, Server, SingleStream
+    scenario: str = "Offline"  # name of LoadGen: Offline, Server, SingleStream
     key: str = "llama3_1-8b"
     mode: str = "PerformanceOnly"
     user_conf: dict[str, object] = field(default_factory=dict)
     audit_conf: dict[str, object] = field(default_factory=dict)
     total_count: int = 100
-    performance_count: int = 0  # 0: as many as total_count
+    performance_count: int = 0  # 0: equal to total_count
     trace: bool = False
     first_token_s: float = 0.001
     latency_s: float = 0.003
     tokens: tuple[int, int] = (2, 128)  # fewest and most output tokens, by sample index
-    token_latencies: bool = True  # the benchmark of the key has them
+    token_latencies: bool = True  # the benchmark of the key has token latencies
 
 
 def token_count(sample_index: int, tokens: tuple[int, int]) -> int:
-    """A count that differs from sample to sample and is the same in every run."""
+    """Return a count that differs between samples and is equal in each run."""
     low, high = tokens
     return low + sample_index * 7919 % (high - low + 1)
 
 
 def run(spec: Spec) -> None:
-    """One LoadGen run, as `spec` says."""
+    """Execute one LoadGen run."""
     import mlperf_loadgen as lg
 
     run_dir = RunDir(Path(spec.outdir))
@@ -62,7 +62,7 @@ def run(spec: Spec) -> None:
 
     records: list[RequestLogLine] = []
     lock = threading.Condition()
-    due: list[tuple[float, int, int, int, int, int]] = []  # (when, seq, step, ID, index, issue_ns)
+    due: list[tuple[float, int, int, int, int, int]] = []  # (time, seq, step, ID, index, issue_ns)
     first_token_ns: dict[int, int] = {}
     issued = 0
     closed = False
@@ -83,8 +83,8 @@ def run(spec: Spec) -> None:
                 issued += 1
             lock.notify_all()
 
-    # One thread responses. LoadGen keeps a log per thread and does not order them among each other: a first
-    # token and a completion of one sample that come from two threads within 10 ms may be seen in the wrong order.
+    # One thread responds. LoadGen keeps one log per thread without a common order. So a first token and a completion of
+    # one sample from two threads within 10 ms may appear in the wrong order.
     def complete() -> None:
         while True:
             with lock:
@@ -104,7 +104,7 @@ def run(spec: Spec) -> None:
             count = token_count(index, spec.tokens)
             data = index.to_bytes(4, "little") * count
             complete_ns = time.time_ns()
-            # LoadGen may return from the test as soon as the last completion is in: the record comes first.
+            # LoadGen may return after the last completion, so the record is written before it.
             with lock:
                 records.append(
                     RequestLogLine(
@@ -150,14 +150,14 @@ def run(spec: Spec) -> None:
 
 
 def _address(data: bytes) -> int:
-    """Address of the bytes; they must outlive the call that LoadGen copies them in."""
+    """Return the address of the bytes. They must outlive the call, in which LoadGen copies them."""
     import ctypes
 
     return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
 
 
 def start(spec: Spec) -> RunDir:
-    """Run `spec` in a process of its own and give back its directory."""
+    """Run `spec` in a process of its own. Return its directory."""
     import subprocess
 
     from tests.support.processes.patience import finish

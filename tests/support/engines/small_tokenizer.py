@@ -1,4 +1,4 @@
-"""Small models' folders: a byte-level BPE tokenizer without merges, made in a moment; a tiny random Llama."""
+"""Folders of small models: a byte-level BPE tokenizer without merges, created quickly; and a tiny random Llama."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from tools.peers.support.models import TINY, make_llama
 
 
 def make_tokenizer(folder: Path, *, clean_up: bool = False) -> Path:
-    """Write tokenizer.json and tokenizer_config.json into `folder`; `<bos>` (id 0) is added by default."""
+    """Write tokenizer.json and tokenizer_config.json into `folder`. `<bos>` (ID 0) is added by default."""
     folder.mkdir(parents=True, exist_ok=True)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokens = ["<bos>", "<eos>", *alphabet]

@@ -12,7 +12,7 @@ from runs.errors import InputError
 
 
 def input_error(action: Callable[[], object]) -> InputError | None:
-    """The InputError that `action` ends with, or None; anything else goes through."""
+    """Return the InputError of `action`, or None. Other exceptions pass through."""
     try:
         action()
     except InputError as error:
@@ -22,7 +22,7 @@ def input_error(action: Callable[[], object]) -> InputError | None:
 
 @st.composite
 def damaged(draw: st.DrawFn, content: bytes) -> bytes:
-    """`content` with one to three places replaced by random bytes."""
+    """Return `content` with one to three places replaced by random bytes."""
     changed = bytearray(content)
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.integers(0, len(changed)))
@@ -32,8 +32,10 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
 
 @contextlib.contextmanager
 def deep_folder(folder: Path, depth: int = 1500) -> Iterator[Path]:
-    """Folders in folders with a file at the end, deeper than a function can call itself; gone afterwards, since pytest
-    could not remove them."""
+    """Create nested folders with a file at the end, deeper than the recursion limit.
+
+    Remove them afterwards, because pytest cannot.
+    """
     here = Path.cwd()
     os.chdir(folder)
     try:

@@ -17,14 +17,14 @@ from runs.record.manifest import RECORD_VERSION
 
 
 def loadgen_line(record: dict[str, Any]) -> bytes:
-    """A record of a detail log in LoadGen's own form, with its line end."""
+    """Return a record of a detail log in the form of LoadGen, with its line end."""
     time_ms = record.get("time_ms")
     text = json.dumps(record if time_ms is None else record | {"time_ms": "@"}, ensure_ascii=False)
     return PREFIX + text.replace('"@"', f"{time_ms:.6f}").encode() + b"\n"
 
 
 def edit_lines(path: Path, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
-    """Change every record of a log, a detail log or requests.jsonl; None removes one."""
+    """Change each record of a log, a detail log or requests.jsonl; None removes a record."""
     lines = []
     for line in path.read_bytes().splitlines(keepends=True):
         old = orjson.loads(line.removeprefix(PREFIX))
@@ -37,25 +37,25 @@ def edit_lines(path: Path, change: Callable[[dict[str, Any]], dict[str, Any] | N
 
 
 def read_records(run: RunDir) -> list[dict[str, Any]]:
-    """The lines of requests.jsonl, in the order of the file."""
+    """Return the records of requests.jsonl, in the order of the file."""
     return [orjson.loads(line) for line in run.requests.read_bytes().splitlines()]
 
 
 def write_records(run: RunDir, records: list[dict[str, Any]]) -> None:
-    """The other way round."""
+    """Write the records of requests.jsonl."""
     run.requests.write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in records))
 
 
 def each_record(run: RunDir, edit: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Every line of requests.jsonl, edited."""
+    """Change each record of requests.jsonl."""
     write_records(run, [edit(one) for one in read_records(run)])
 
 
 def change_responses(run: RunDir, response: Callable[[str, int], bytes]) -> None:
-    """Other responses, in the record and in the accuracy log where there are any.
+    """Change the responses, in the record and in the accuracy log if it has any.
 
     Args:
-        response: the ids in place of those with a SHA-256 and a number.
+        response: Function of a SHA-256 and a number that returns the new IDs.
     """
 
     def edit(record: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def change_responses(run: RunDir, response: Callable[[str, int], bytes]) -> None
 
 
 def edit_detail(run: RunDir, key: str, value: Any) -> None:
-    """Give the records of `key` another value; None removes them."""
+    """Replace the records of `key` by another value; None removes them."""
     assert f'"{key}"' in run.detail.read_text(), key
     edit_lines(
         run.detail,
@@ -81,21 +81,21 @@ def edit_detail(run: RunDir, key: str, value: Any) -> None:
 
 
 def edit_requests(run: RunDir, seq: int, **fields: Any) -> None:
-    """Change fields of one request; no fields removes its line."""
+    """Change fields of one request. Without fields, remove its line."""
     edit_lines(run.requests, lambda one: one if one["seq"] != seq else one | fields if fields else None)
 
 
-# Always the same one, so that a run that is sealed again has the same seal.
+# Constant key, so that a run that is signed again has the same attestation
 SIGNER = signer_of(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"the key of the tests").digest()))
 
 
 def reseal(run: RunDir) -> None:
-    """Seal a changed run anew, as someone would who forges with care: the seal then says nothing of the change."""
+    """Attest a changed run again, as a careful forger would. The attestation then does not show the change."""
     attest(run, SIGNER, record_version=RECORD_VERSION, harness_commit=None, previous=None)
 
 
 def say_in_manifest(run: RunDir, **configuration: Any) -> None:
-    """Make the recorded engine configuration say something else."""
+    """Change the recorded engine configuration."""
     manifest = orjson.loads(run.manifest.read_bytes())
     manifest["engine"]["configuration"] |= configuration
     run.manifest.write_bytes(orjson.dumps(manifest))
@@ -103,7 +103,7 @@ def say_in_manifest(run: RunDir, **configuration: Any) -> None:
 
 
 def set_at(path: Path, place: str, value: Any) -> None:
-    """Another value at a dotted place of a JSON file; ... takes it away."""
+    """Set a value at a dotted place of a JSON file; ... removes it."""
     content = part = orjson.loads(path.read_bytes())
     *parents, last = [int(name) if name.isdecimal() else name for name in place.split(".")]
     for name in parents:
@@ -115,7 +115,7 @@ def set_at(path: Path, place: str, value: Any) -> None:
 
 
 def set_record(run: RunDir, values: dict[str, Any]) -> None:
-    """Other values in the manifest by their dotted place, as the run's own process would have written them."""
+    """Set values in the manifest by their dotted place, as the process of the run would have written them."""
     for place, value in values.items():
         set_at(run.manifest, place, value)
     reseal(run)

@@ -1,4 +1,4 @@
-"""NLTK's own sentence splitter, which looks for its English parameters in a folder of NLTK's format."""
+"""NLTK's sentence splitter, which reads its English parameters from a folder of NLTK's format."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from punkt.data import english
 
 @contextmanager
 def nltk_sentences(folder: Path) -> Iterator[Callable[[str], list[str]]]:
-    """`nltk.sent_tokenize`, as long as the context lasts; `folder` is filled with what it reads."""
+    """Yield `nltk.sent_tokenize`; its files are written to `folder`."""
     model = folder / "tokenizers" / "punkt_tab" / "english"
     model.mkdir(parents=True)
     (model / "abbrev_types.txt").write_text("\n".join(english.ABBREV_TYPES))

@@ -1,7 +1,7 @@
-"""Lets the real LoadGen read configuration files, in a process of its own.
+"""The real LoadGen as reader of configuration files, in a process of its own.
 
-Called as a script: in each line of stdin a JSON list of [content, model, scenario], where the characters of `content`
-are bytes; for each, in a line of stdout, the code of FromConfig and the settings.
+Start it as a script. Each line of stdin is a JSON list of [content, model, scenario]; the characters of `content` are
+bytes. Each line of stdout has the code of FromConfig and the settings.
 """
 
 import json
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-AS_AUDIT = 2  # reads only the given file, so that one process can read many
+AS_AUDIT = 2  # reads only the given file, so one process can read many
 
 
 class Read(Protocol):
@@ -24,7 +24,7 @@ class Read(Protocol):
 
 @contextmanager
 def loadgen_reader() -> Iterator[Read]:
-    """LoadGen's reader, within."""
+    """Yield the reader of LoadGen."""
     command = [sys.executable, "-P", __file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""A time-stamping authority of this machine: openssl stamps, Python's HTTP server answers."""
+"""A time-stamping authority on this host: openssl signs, and an HTTP server of Python responds."""
 
 import subprocess
 import threading
@@ -38,7 +38,7 @@ def openssl(*words: object, content: bytes | None = None) -> bytes:
 
 
 class Authority:
-    """Its root certificate is `root`."""
+    """An authority. Its root certificate is `root`."""
 
     def __init__(self, folder: Path, name: str = "Tests") -> None:
         folder.mkdir()
@@ -53,7 +53,7 @@ class Authority:
         openssl("x509", "-req", "-in", folder / "tsa.csr", *signed_by, *extensions, "-out", folder / "tsa.pem")
 
     def stamp(self, query: bytes) -> bytes:
-        """The response to a query."""
+        """Return the response to a query."""
         path = self._folder / "query"
         path.write_bytes(query)
         return openssl("ts", "-reply", "-config", self._conf, "-section", "own", "-queryfile", path)
@@ -61,7 +61,7 @@ class Authority:
 
 @contextmanager
 def serve_authority(response: bytes | Authority, status: int = 200) -> Iterator[str]:
-    """Serve an authority, or always the same response; the address."""
+    """Serve an authority, or always the same response. Yield the address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -1,11 +1,11 @@
-"""Folders of the real MLPerf Endpoints client, made against a small server of the tests.
+"""Run directories of the real MLPerf Endpoints client, created with a small server of the tests.
 
     python -m tests.support.mlperf_endpoints.endpoints_client CLIENT OUT [NAME…]
     python -m tests.support.mlperf_endpoints.endpoints_client pack OUT NAME…
 
-CLIENT is the program `inference-endpoint` of an environment that the client is installed in; the tests find it in the
-variable MLPERF_ENDPOINTS_CLIENT. OUT gets one folder for each NAME of `CASES` (all, where none is named). `pack` writes
-folders into `RECORDED`, which the tests use where there is no client; report_dir alone is shortened there.
+CLIENT is the program `inference-endpoint` of an environment with the client. The tests read it from the variable
+MLPERF_ENDPOINTS_CLIENT. OUT receives one directory for each NAME of `CASES` (all by default). `pack` writes directories
+into `RECORDED`, which the tests use without a client. It shortens only report_dir.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ WORDS = (6, 60)  # words of the shortest and the longest prompt
 
 @dataclasses.dataclass
 class Computer:
-    """What the server's machine can do: some prompts at a time, each for as long as its words and its response take."""
+    """The server's host: it computes some prompts at a time, each for as long as its words and its response take."""
 
     slots: int = 4
     word_s: float = 0.0004
     piece_s: float = 0.002
     cold_s: float = 0.0  # added to the first responses
-    caches: bool = False  # gives a response that it gave before again, without computing
+    caches: bool = False  # repeats an earlier response without computing
     dies_after: int | None = None  # responses
     answered: int = 0
     kept: set[str] = dataclasses.field(default_factory=set)
@@ -51,7 +51,7 @@ class Computer:
     slot: asyncio.Semaphore | None = None
 
     def make_reply(self, body: dict[str, Any]) -> Reply:
-        """A chat completion: the first words of the prompt, a third as many as it has."""
+        """Return a chat completion: the first words of the prompt, a third of its number."""
         prompt = body["messages"][-1]["content"]
         words = prompt.split()
         pieces = [f"{word} " for word in words[: max(2, len(words) // 3)]][: body["max_completion_tokens"]]
@@ -61,7 +61,7 @@ class Computer:
 
     @contextlib.asynccontextmanager
     async def _computed(self, prompt: str) -> AsyncIterator[float]:
-        """Seconds that a piece takes, once it is this prompt's turn."""
+        """Wait until this prompt is computed, and yield the seconds of each piece."""
         self.slot = self.slot or asyncio.Semaphore(self.slots)
         if self.dies_after is not None and self.answered >= self.dies_after:
             assert self.server is not None
@@ -97,7 +97,7 @@ class Computer:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One folder: what is asked of the client, and what its server is."""
+    """One directory: the options of the client, and its server."""
 
     load: dict[str, Any]
     streaming: bool
@@ -105,9 +105,9 @@ class Case:
     runtime: dict[str, Any] = dataclasses.field(default_factory=dict)
     others: dict[str, Any] = dataclasses.field(default_factory=dict)
     server: dict[str, Any] = dataclasses.field(default_factory=dict)
-    interrupt_s: float | None = None  # the client gets ^C then
+    interrupt_s: float | None = None  # time of ^C to the client
     samples: int | None = None  # samples of the dataset
-    accuracy: bool = False  # with a phase for it, scored by string_match: ROUGE needs a hub
+    accuracy: bool = False  # with an accuracy phase, scored by string_match, because ROUGE needs a hub
     tokenizer: bool = True
 
 
@@ -161,7 +161,7 @@ CASES = {
 
 
 def make(program: str, out: Path, name: str) -> Path:
-    """Run the client; returns its folder, OUT/NAME."""
+    """Run the client. Return its directory, OUT/NAME."""
     case = CASES[name]
     out = out.resolve()
     work = out.parent / f".{out.name}-work"
@@ -195,7 +195,7 @@ def _interrupt(client: "subprocess.Popen[bytes]", computer: Computer, after_s: f
 
 
 def configuration(case: Case, url: str, report_dir: Path) -> dict[str, Any]:
-    """The client's configuration of a case."""
+    """Return the client's configuration of a case."""
     runtime = {"min_duration_ms": 0, "n_samples_to_issue": 60, **case.runtime}
     data: dict[str, Any] = {"path": "prompts.jsonl", "parser": {"prompt": "prompt"}}
     if case.samples is not None:
@@ -222,24 +222,24 @@ def configuration(case: Case, url: str, report_dir: Path) -> dict[str, Any]:
 
 
 def write_data(path: Path) -> None:
-    """Prompts of many lengths, the shortest first: the opening words of the bundled articles."""
+    """Write prompts of many lengths, the shortest first: the first words of the bundled articles."""
     path.parent.mkdir(parents=True, exist_ok=True)
     shortest, longest = WORDS
     texts = [" ".join(article.article.split()) for article in bundled_articles()[:ROWS]]
     counts = [shortest + (longest - shortest) * place // (ROWS - 1) for place in range(ROWS)]
     rows = [" ".join(text.split()[:count]) for text, count in zip(texts, counts, strict=True)]
-    # Half of a prompt stands for what its response is held against.
+    # Half of a prompt is the reference of its response.
     dataset = [{"prompt": row, "highlights": row[: len(row) // 2]} for row in rows]
     path.write_text("".join(json.dumps(row) + "\n" for row in dataset))
 
 
 def client_program() -> str | None:
-    """The real client, where the environment names it."""
+    """Return the real client that the environment names."""
     return os.environ.get(PROGRAM)
 
 
 def pack(out: Path, names: list[str]) -> None:
-    """Write folders into the archive of the tests."""
+    """Write directories into the archive of the tests."""
     with tarfile.open(RECORDED, "w:xz", preset=9) as archive:
         for path in sorted(path for name in names for path in (out / name).rglob("*") if path.is_file()):
             content = path.read_bytes()
@@ -251,7 +251,7 @@ def pack(out: Path, names: list[str]) -> None:
 
 
 def unpack(folder: Path) -> Path:
-    """The recorded folders."""
+    """Unpack the recorded directories."""
     with tarfile.open(RECORDED) as archive:
         archive.extractall(folder, filter="data")
     return folder

@@ -1,4 +1,4 @@
-"""Changes of a run folder's files, as a submitter could make them."""
+"""Changes of the files of a run directory that a submitter could make."""
 
 import json
 from collections.abc import Callable
@@ -14,8 +14,10 @@ Lines = list[dict[str, Any]]  # lines of events.jsonl
 
 
 def set_at_path(path: str, value: Any) -> Callable[[Any], None]:
-    """Put a value at a path such as ttft/percentiles/99.0; a function makes it of the old one. In a list a name is that
-    of the entry."""
+    """Set a value at a path such as ttft/percentiles/99.0.
+
+    A function computes it from the old value. In a list, a name selects the entry.
+    """
     *keys, last = path.split("/")
 
     def change(content: Any) -> None:
@@ -78,7 +80,7 @@ def places(lines: Lines, kind: str) -> list[int]:
 
 
 def update(kind: str, place: int, **fields: Any) -> Change:
-    """Change fields of an event; a function makes them of the old ones."""
+    """Change fields of an event. A function computes them from the old values."""
 
     def change(lines: Lines) -> None:
         line = lines[places(lines, kind)[place]]
@@ -96,12 +98,12 @@ def double(kind: str, place: int) -> Change:
 
 
 def move(kind: str, place: int, by: int) -> Change:
-    """To another line."""
+    """Move an event to another line."""
     return in_events(lambda lines: lines.insert((found := places(lines, kind)[place]) + by, lines.pop(found)))
 
 
 def shift_event(kind: str, place: int, ns: int) -> Change:
-    """Earlier, where `ns` is negative."""
+    """Move an event in time; a negative `ns` moves it earlier."""
     return update(kind, place, timestamp_ns=lambda old: old + ns)
 
 

@@ -1,10 +1,11 @@
-"""Signals at random times to whole commands with the dummy engine.
+"""Signals at random times to complete commands with the dummy engine.
 
 Usage: `python -m tests.support.processes.command_storm COUNT`.
 
 Each case is `main.py`, forked from this process, with one to three signals. It must end within the grace time with exit
-code 130, unless its files were complete before, and leave no process, no temporary file, no lock that is held, no
-record that says running and no verdict. Prints a JSON object; a fault's number repeats it with `--first NUMBER`.
+code 130, unless its files were complete before. It must leave no process, no temporary file, no held lock, no record
+with the status running and no verdict. The program prints a JSON object. `--first NUMBER` repeats the fault of this
+number.
 """
 
 import argparse
@@ -29,10 +30,10 @@ from tests.support.processes import warm
 from tests.support.processes.signal_storm import become_reaper, orphans, wait_for_exit_code
 from tests.support.runs.run_commands import LONG_USER_CONF, USER_CONF
 
-GRACE_S = 60.0  # ends within a second or two on an idle machine; a run that ignores it is killed after ten
+GRACE_S = 60.0  # ends within two seconds on an idle host; a run that ignores the signal is killed after ten
 LATEST_S = {"short run": 1.2, "accuracy run": 1.2, "audit": 2.5, "campaign": 8.0}  # latest time of the first signal
 ELSE_LATEST_S = 4.0
-PAUSE_S = 0.5  # at most between two signals
+PAUSE_S = 0.5  # maximum between two signals
 TUNE_CONF = USER_CONF.replace("min_duration = 600", "min_duration = 1500")
 DUMMY = ["--engine", "dummy", "--output-log-dir", "out"]
 COMMANDS: dict[str, list[str]] = {
@@ -77,7 +78,7 @@ def main() -> int:
 
 
 class Case:
-    """One command and its signals; everything about it follows from its number."""
+    """One command and its signals. All of it follows from its number."""
 
     def __init__(self, number: int, root: Path) -> None:
         chance = random.Random(number)
@@ -87,7 +88,7 @@ class Case:
         self.folder = root / str(number)
 
     def run(self) -> tuple[float, int | None, list[str]]:
-        """Seconds from the first signal to the end, the exit code, and faults."""
+        """Return the seconds from the first signal to the end, the exit code, and the faults."""
         temporary, out = self.folder / "temporary", self.folder / "out"
         temporary.mkdir(parents=True)
         for name, text in (("user.conf", USER_CONF), ("long.conf", LONG_USER_CONF), ("tune.conf", TUNE_CONF)):
@@ -121,7 +122,7 @@ class Case:
             os.waitpid(pid, 0)
         faults += [f"process {one} is left" for one in orphans()]
         stderr = streams[1].read_text() if streams[1].exists() else ""
-        # A command whose files are complete may still print its last lines.
+        # A command with complete files may still print its last lines.
         written_ns = [path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()]
         is_written = bool(written_ns) and max(written_ns) < signal_ns
         was_over = code in (ExitCode.OK, ExitCode.NEGATIVE) and (output_sizes == sizes(streams) or is_written)

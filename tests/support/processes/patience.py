@@ -1,7 +1,7 @@
-"""Waits for what processes of a test do: they end with it, or when the processes make no progress.
+"""Waits for processes of a test: a wait fails if the processes make no progress.
 
-A number of seconds says how fast and how busy a machine is. Progress is processor time of the processes below this one,
-or a log that grows; a heartbeat alone is none.
+A fixed number of seconds would depend on the speed and the load of the host. Progress is processor time of the
+processes below this one, or a log that grows. A heartbeat alone is not progress.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ import psutil
 
 T = TypeVar("T")
 
-IDLE_S = 120.0  # without progress, a wait is given up
-PROGRESS_CPU_S = 1.0  # in IDLE_S; polls and heartbeats use far less
+IDLE_S = 120.0  # maximum time without progress
+PROGRESS_CPU_S = 1.0  # minimum in IDLE_S; polls and heartbeats use much less
 POLL_S = 1.0  # between two looks at the progress
 LONGEST_POLL_S = 0.2
 
 
 class Started(Protocol):
-    """A process that was started: a Popen, or one of tests.support.processes.warm."""
+    """A started process: a Popen, or one of tests.support.processes.warm."""
 
     @property
     def returncode(self) -> int | None: ...
@@ -31,10 +31,10 @@ class Started(Protocol):
 
 
 class Patience:
-    """Looks whether the processes that were started here make progress.
+    """A check of the progress of the started processes.
 
     Args:
-        log: a file that one of them writes.
+        log: File that one of them writes.
     """
 
     def __init__(self, log: Path | None = None) -> None:
@@ -45,11 +45,11 @@ class Patience:
         self._idle_s = 0.0
 
     def check(self, what: str) -> None:
-        """Fail when nothing happened for too long; call it again and again while waiting."""
+        """Fail if there was no progress for too long. Call it repeatedly while you wait."""
         now = time.monotonic()
         if now - self._last < POLL_S:
             return
-        # A machine that did not let this process look did not let the others work, either.
+        # If the host did not let this process look, it did not let the others work, either.
         self._idle_s += min(now - self._last, 2 * POLL_S)
         self._last = now
         cpu_s, size = self._cpu_s(), self._log_size()
@@ -58,7 +58,7 @@ class Patience:
         assert self._idle_s < IDLE_S, f"no progress for {IDLE_S:g} s while waiting for {what}"
 
     def _cpu_s(self) -> float:
-        """Of all processes below this one, ended ones included."""
+        """Return the processor time of all processes below this one, ended ones included."""
         total = sum(self._me.cpu_times()[2:4])
         for process in self._me.children(recursive=True):
             try:
@@ -72,11 +72,11 @@ class Patience:
 
 
 def until(condition: Callable[[], Any], what: str, *, process: Started | None = None, log: Path | None = None) -> Any:
-    """Wait for something to become true, and return it.
+    """Wait until a condition is true, and return its value.
 
     Args:
-        process: the one that is to make it true; where it has ended before, the wait fails.
-        log: a file that it writes.
+        process: Process that should make it true. If it ended before, the wait fails.
+        log: File that it writes.
     """
     patience, poll_s = Patience(log), 0.02
     while True:
@@ -90,7 +90,7 @@ def until(condition: Callable[[], Any], what: str, *, process: Started | None = 
 
 
 def finish(process: Started, what: str = "the end of a process") -> tuple[Any, Any]:
-    """Wait for the end of a process; its standard output and standard error."""
+    """Wait for the end of a process. Return its standard output and standard error."""
     patience = Patience()
     while True:
         try:

@@ -2,12 +2,12 @@
 
 Usage: `python -m tests.support.processes.signal_storm COUNT`.
 
-Each case is a process forked from this one, which runs scenarios/launch/supervisor.py with a shell in place of a run:
-one that ends, hangs, or ignores signals, or the command computes and reaches no safe point. It gets one to three
+Each case is a process forked from this one, which runs scenarios/launch/supervisor.py with a shell in place of a run.
+The shell ends, hangs, or ignores signals, or the command computes and reaches no safe point. It gets one to three
 signals, at a random time or between two instructions of the code that starts, waits for and ends processes. It must
-end within the grace time with the right exit code, leave no process (they would become children of this one) and no
-temporary folder, and close its record once. Prints a JSON object; every fault has the number that repeats it:
-`python -m tests.support.processes.signal_storm 1 --first NUMBER`.
+end within the grace time with the right exit code, and close its record once. It must leave no process (they would
+become children of this one) and no temporary folder. The program prints a JSON object. Each fault has the number that
+repeats it: `python -m tests.support.processes.signal_storm 1 --first NUMBER`.
 """
 
 import argparse
@@ -39,9 +39,9 @@ RUNS = {
     "ignores": "trap '' INT TERM HUP; sleep 600 & sleep 600",
     "computes": "sleep 600",
 }
-GRACE_S = 20.0  # time limit of a case, which ends within a second on an idle machine
-ORPHAN_S = 5.0  # in which a process that was killed is gone
-REACHED_S = 0.5  # in which an instruction is reached, or not at all
+GRACE_S = 20.0  # time limit of a case, which ends within a second on an idle host
+ORPHAN_S = 5.0  # time until a killed process has ended
+REACHED_S = 0.5  # time until an instruction is reached, or never
 LATEST_S = 0.06  # latest random time of a signal
 INSTRUCTIONS = 9_000  # approximate number of instructions of a case; half of them while it waits
 TRACED = {sys.modules[name].__file__ for name in ("contextlib", "subprocess")} | {
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def prepare() -> None:
-    """Let cases take little time."""
+    """Shorten the times of cases."""
     become_reaper()
     signal.pthread_sigmask(signal.SIG_BLOCK, interrupts.ENDING)  # until a case listens
     supervisor.POLL_S, supervisor.STOP_GRACE_S = 0.005, 0.05
@@ -79,14 +79,14 @@ def prepare() -> None:
 
 
 def become_reaper() -> None:
-    """Have processes that lose their parent become children of this one. In the background, too, hear signals."""
+    """Let processes that lose their parent become children of this one. Also receive signals in the background."""
     for number in interrupts.ENDING:
         signal.signal(number, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 class Case:
-    """One command and its signals; everything about it follows from its number."""
+    """One command and its signals. All of it follows from its number."""
 
     def __init__(self, number: int, root: Path) -> None:
         chance = random.Random(number)
@@ -101,7 +101,7 @@ class Case:
         self.folder = root / str(number)
 
     def run(self) -> tuple[float, int | None, list[str]]:
-        """Seconds from the first signal to the end, the exit code, and faults."""
+        """Return the seconds from the first signal to the end, the exit code, and the faults."""
         for name in ("temporary", "run"):
             (self.folder / name).mkdir(parents=True)
         pid = os.fork()
@@ -193,7 +193,7 @@ class Case:
 
 
 class Trace:
-    """Sends the signal between two instructions."""
+    """A trace function that sends the signal between two instructions."""
 
     def __init__(self, case: Case) -> None:
         self._case, self._left = case, case.instruction or 0
@@ -216,7 +216,10 @@ class Trace:
 
 
 def wait_for_exit_code(pid: int, seconds: float) -> int | None:
-    """The exit code of a child process; None while it runs after so long. Reaps what it left, as init does."""
+    """Return the exit code of a child process, or None if it still runs after this time.
+
+    Reap its remains, as init does.
+    """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         ended_pid, status = os.waitpid(-1, os.WNOHANG)
@@ -228,7 +231,7 @@ def wait_for_exit_code(pid: int, seconds: float) -> int | None:
 
 
 def orphans() -> list[str]:
-    """Processes that outlived the command; they are killed."""
+    """Return the processes that outlived the command, and kill them."""
     end = time.monotonic() + ORPHAN_S
     while time.monotonic() < end:
         try:

@@ -1,4 +1,7 @@
-"""A command with workers that never end: says their process IDs, and what ended it. To be started with -m."""
+"""A command with workers that never end.
+
+It prints their process IDs, and the signal that ended it. Start it with -m.
+"""
 
 import os
 import signal

@@ -1,9 +1,8 @@
-"""`main.py`, and its runs, in processes of their own that have their modules already: forked from one that imported
-them, once for all.
+"""`main.py` and its runs in forked processes that have already imported their modules.
 
-Most of what a short run computes is the start of two Pythons; whoever runs hundreds of them saves minutes.
-A `main.py` that is started anew (tests/conftest.py) starts its runs anew, as a user's. A run of vLLM is never forked:
-its libraries read variables when they are loaded.
+Most of the time of a short run is the start of two Pythons. Tests start hundreds of runs, so this saves minutes. A
+`main.py` that is started anew (tests/conftest.py) starts its runs anew, as for a user. A run of vLLM is never forked,
+because its libraries read variables when they are loaded.
 """
 
 import importlib
@@ -41,7 +40,7 @@ RUN, REPLICA = ["-m", "scenarios.launch.start"], ["-m", "sut.replicas.replica"]
 FOR_RUNS = "for-runs"  # a folder whose `sitecustomize` does nothing in main.py
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(MODULES)
-_lock = threading.Lock()  # who reads how a process ended does so alone
+_lock = threading.Lock()  # held while the end of a process is read
 
 
 def _start(process: multiprocessing.process.BaseProcess) -> None:
@@ -56,7 +55,7 @@ def _start(process: multiprocessing.process.BaseProcess) -> None:
 
 
 class Process:
-    """`main.py ARGUMENTS…` under way in a folder, in a session of its own: what tests ask of a Popen."""
+    """A started `main.py ARGUMENTS…` in a folder and a session of its own, with the methods of Popen that tests use."""
 
     def __init__(self, arguments: Sequence[object], folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self._output = tempfile.TemporaryDirectory()
@@ -82,7 +81,7 @@ class Process:
         return self.poll()  # type: ignore[return-value]  # it has ended
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Standard output and standard error, once; both are empty where it ended before it could write."""
+        """Return standard output and standard error, once; both are empty if it ended before it could write."""
         self.wait(timeout)
         with self._output:
             stdout, stderr = (stream.read_text() if stream.exists() else "" for stream in self.streams)
@@ -102,7 +101,7 @@ class Process:
 def run(
     arguments: Sequence[object], folder: Path, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
-    """Run `main.py ARGUMENTS…` in a folder to its end; its exit code, standard output and standard error."""
+    """Run `main.py ARGUMENTS…` in a folder to its end. Return its exit code, standard output and standard error."""
     process = Process(arguments, folder, environment)
     try:
         stdout, stderr = patience.finish(process)
@@ -112,7 +111,7 @@ def run(
 
 
 def hear_signals() -> None:
-    """Let signals end this process, even if the tests run under nohup or a test of scoring started the fork server.
+    """Let signals end this process, even if the tests run under nohup or a scoring test started the fork server.
 
     `runs/processes/workers.py` blocks signals while it starts processes, and the fork server is one of them.
     """
@@ -129,7 +128,7 @@ def _enter(arguments: list[str], folder: Path, environment: dict[str, str], stdo
     for number, path in ((1, stdout), (2, stderr)):
         with path.open("wb") as stream:
             os.dup2(stream.fileno(), number)
-    # As Python does, write whole lines of the standard error at once.
+    # As Python does, write complete lines of the standard error at once.
     sys.stdout, sys.stderr = (open(number, "w", size, closefd=False) for number, size in ((1, -1), (2, 1)))  # noqa: SIM115
     sys.path[:] = [str(ROOT), *(path for path in sys.path if path != str(ROOT))]
     sys.argv = ["main.py", *arguments]
@@ -147,8 +146,7 @@ def _take_environment(environment: Mapping[str, str]) -> None:
 
 
 class _Popen(subprocess.Popen):  # type: ignore[type-arg]
-    """Forks the process of a run or of a kept replica instead of starting a Python, unless that is to find a
-    `sitecustomize`."""
+    """Fork a run or a kept replica instead of starting a Python, unless it must find a `sitecustomize`."""
 
     def __init__(self, args: Any, *positional: Any, **named: Any) -> None:
         kept = args[1:3] == REPLICA and named["pass_fds"]
@@ -158,7 +156,7 @@ class _Popen(subprocess.Popen):  # type: ignore[type-arg]
 
 
 def is_enough_for(environment: Mapping[str, str]) -> bool:
-    """Whether no Python has to be started to find what is in an environment: it is empty, or changes runs alone."""
+    """Return whether an environment needs no new Python: it is empty, or changes only runs."""
     runs_alone = environment.keys() == {"PYTHONPATH"} and f"/{FOR_RUNS}{os.pathsep}" in environment["PYTHONPATH"]
     return environment.keys() <= {"DUMMY_CHEAT"} or runs_alone
 
@@ -168,8 +166,11 @@ def _is_customized(environment: Mapping[str, str]) -> bool:
 
 
 def _become(module: str, arguments: list[str], environment: Mapping[str, str], files: Sequence[int]) -> NoReturn:
-    """In the new process, whose session, directory and standard streams are those of the child; it never returns to be
-    another program. With the pipe that would tell of that, all that a Python would not have inherited is closed."""
+    """Take over the session, the directory and the standard streams of the child in the new process.
+
+    It never returns to execute another program. Close the pipe that would report that, and all that a Python would not
+    inherit.
+    """
     try:
         kept = [2, *sorted(files), os.sysconf("SC_OPEN_MAX")]
         for before, after in itertools.pairwise(kept):

@@ -1,4 +1,4 @@
-"""Benches made by hand: a queue of a given speed, measured at the rates of a ladder."""
+"""Generated benches: a queue of a given speed, measured at the rates of a ladder."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ def latency(mean: float) -> Latency:
 def bench_run(
     number: int, qps: float | None, speed: float = 40.0, *, share: float | None = None, again: bool = False
 ) -> BenchRun:
-    """A run of a system that completes `speed` queries/s at most; without a rate, the Offline run."""
+    """Return a run of a system that completes at most `speed` queries/s; without a rate, the Offline run."""
     load = 1.0 if qps is None else qps / speed
     done = speed if qps is None else min(qps, speed)
     common: dict[str, Any] = {
@@ -55,7 +55,7 @@ def bench_run(
 def bench_record(
     label: str = "base", speed: float = 40.0, *, shares: tuple[float, ...] = (0.25, 0.5, 0.75, 0.9, 0.97), **fields: Any
 ) -> BenchRecord:
-    """A complete bench with Offline, Server at shares of the speed, and the best rate again."""
+    """Return a complete bench with Offline, Server at shares of the speed, and the best rate repeated."""
     runs = [bench_run(1, None, speed)]
     runs += [bench_run(place, share * speed, speed, share=share) for place, share in enumerate(shares, start=2)]
     within = [run for run in runs if run.verdict == "within"]
@@ -77,7 +77,7 @@ def bench_record(
 
 
 def with_noise(record: BenchRecord, factor: Callable[[], float]) -> BenchRecord:
-    """The record with the times of each run multiplied by a factor of its own."""
+    """Return the record with the times of each run multiplied by a factor of its own."""
 
     def changed(run: BenchRun) -> BenchRun:
         by = factor()
@@ -92,7 +92,7 @@ def with_noise(record: BenchRecord, factor: Callable[[], float]) -> BenchRecord:
 
 
 def write_folder(folder: Path, record: BenchRecord, runs: Path | None = None) -> Path:
-    """The directory of a bench, whose run directories are links to `runs`, if given."""
+    """Write the directory of a bench. Its run directories are links to `runs`, if given."""
     folder.mkdir(parents=True, exist_ok=True)
     if runs is not None:
         placed = []

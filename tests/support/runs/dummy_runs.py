@@ -1,4 +1,4 @@
-"""Runs of the dummy engine for everything that judges: recorded ones, others made once, and copies to damage."""
+"""Runs of the dummy engine for all judges: recorded runs, runs that are created once, and copies to damage."""
 
 import json
 import shutil
@@ -24,13 +24,13 @@ OURS = (
 
 
 class DummyRuns:
-    """Runs by their scenario, and, where they are not recorded, their further options."""
+    """Runs by their scenario, followed by options if they are not recorded."""
 
     def __init__(self, conf: str = USER_CONF) -> None:
         self._conf = conf
 
     def __call__(self, scenario: str, mode: str = "performance") -> Path:
-        """The run's directory. Read it only."""
+        """Return the directory of the run. Only read it."""
         if self._conf == USER_CONF and scenario in RESULTS:
             return recorded() / RESULTS[scenario] / ("performance/run_1" if mode == "performance" else mode)
         name = f"{scenario}-{mode}-{crc32(self._conf.encode())}"
@@ -38,7 +38,7 @@ class DummyRuns:
         return make_and_keep(name, make, programs=warm.RUN_CODE) / mode
 
     def copy(self, target: Path, scenario: str, mode: str = "performance", *, bare: bool = False) -> RunDir:
-        """A copy to change; `bare` leaves LoadGen's logs alone, and accuracy.txt."""
+        """Copy a run to change it; `bare` keeps only LoadGen's logs and accuracy.txt."""
         shutil.copytree(self(scenario, mode), target)
         if bare:
             for name in OURS:
@@ -47,7 +47,7 @@ class DummyRuns:
 
 
 def verify_one_result(*folders: Path, **options: Any) -> ResultVerdict:
-    """The verdict of `verify` on one result; its text and its record can be written whatever it is."""
+    """Return the verdict of `verify` on one result. Its text and record can always be written."""
     (result,) = find_results(list(folders))
     verdict = verify_result(result, **options)
     json.dumps(verdict.record())
@@ -59,13 +59,13 @@ def verify_one_result(*folders: Path, **options: Any) -> ResultVerdict:
 def _make(home: Path, scenario: str, mode: str, settings: str) -> None:
     conf = home / "user.conf"
     conf.write_text(settings)
-    scenario, *more = scenario.split()  # further options behind it
+    scenario, *more = scenario.split()  # the words after the scenario are options
     command = ["--scenario", scenario, *more, "--engine", "dummy", "--user-conf", conf]
     command += ["--accuracy"] if mode == "accuracy" else []
     if not more or (scenario == "Offline" and "--dummy-ttft-ms" not in more):
         command += DUMMY.get(scenario, "").split()
     make_run(command, home / mode, home)
-    # A pair of runs may be of different days, and of different commits: they say the same of it.
+    # The runs of a pair may be of different days and commits. The record hides both.
     run = RunDir(home / mode)
     manifest = json.loads(run.manifest.read_bytes())
     manifest["observed"]["harness"] |= {"git_commit": "0" * 40, "git_changed": False}
@@ -74,6 +74,6 @@ def _make(home: Path, scenario: str, mode: str, settings: str) -> None:
 
 
 def make_run(arguments: Sequence[object], out: Path, folder: Path) -> None:
-    """Run `main.py ARGUMENTS…` in a folder; its run, in `out`, has to be a good one."""
+    """Run `main.py ARGUMENTS…` in a folder. Its run in `out` must succeed."""
     code, stdout, stderr = warm.run([*arguments, "--output-log-dir", out], folder)
     assert code == ExitCode.OK, stdout + stderr

@@ -25,7 +25,7 @@ USER_CONF = """
 
 
 def make_model(folder: Path) -> Path:
-    """A model's folder: what prompts are tokenized and responses decoded with."""
+    """Write a model folder with the tokenizer of prompts and responses."""
     model = make_tokenizer(folder)
     config = {"vocab_size": 258, "max_position_embeddings": 100_000, "architectures": ["LlamaForCausalLM"]}
     (model / "config.json").write_text(json.dumps(config))
@@ -34,8 +34,7 @@ def make_model(folder: Path) -> Path:
 
 
 def run_campaign(root: Path) -> None:
-    """A campaign of the network division into `root/campaign`, with a server that does not count what it takes from a
-    cache."""
+    """Run a network campaign in `root/campaign`, against a server that does not count its cached tokens."""
     root.mkdir()
     (root / "user.conf").write_text(USER_CONF)
     (root / "declared.yaml").write_text((ROOT / "configs" / "endpoint-declaration.yaml").read_text())

@@ -21,7 +21,7 @@ def _server(**more: object) -> dict[str, object]:
 
 
 def _roomy(**more: object) -> dict[str, object]:
-    """Within limits that no busy machine misses."""
+    """Return limits that each busy host meets."""
     return _server(ttft_latency=60_000, tpot_latency=10_000, **more)
 
 
@@ -29,7 +29,7 @@ def _single(**more: object) -> dict[str, object]:
     return {"min_duration": 500, "target_latency": 4, **more}
 
 
-# Performance runs that LoadGen calls VALID.
+# Performance runs that LoadGen calls VALID
 VALID: dict[str, Spec] = {
     "offline": Spec("", user_conf=_offline(target_qps=300), latency_s=0.6, trace=True),
     "offline-no-trace": Spec("", user_conf=_offline(target_qps=300), latency_s=0.6),
@@ -42,13 +42,13 @@ VALID: dict[str, Spec] = {
         trace=True,
     ),
     "server": Spec("", "Server", user_conf=_roomy(), trace=True),
-    # Long enough to be judged from requests.jsonl alone, where one late query more or less must not matter.
+    # Long enough to be judged from requests.jsonl alone, if one late query more or less does not matter.
     "server-no-trace": Spec("", "Server", user_conf=_roomy(target_qps=1500)),
     "interactive": Spec("", "Server", key=INTERACTIVE, user_conf=_roomy(), trace=True),
     "single-stream": Spec("", "SingleStream", key=EDGE, user_conf=_single(), trace=True),
     "single-stream-no-trace": Spec("", "SingleStream", key=EDGE, user_conf=_single()),
 }
-# Performance runs that LoadGen calls INVALID, and a word of the reason that is to be given.
+# Performance runs that LoadGen calls INVALID, and a word of the expected reason
 INVALID: dict[str, tuple[Spec, str]] = {
     "offline-too-short": (Spec("", user_conf={"min_query_count": 100}, latency_s=0.2, trace=True), "1.1 ×"),
     "server-too-few": (Spec("", "Server", user_conf=_server(target_qps=100)), "459"),
@@ -78,7 +78,7 @@ ACCURACY: dict[str, Spec] = {
         performance_count=30,
     ),
 }
-# Settings that change the order of issue.
+# Settings that change the order of issue
 ORDERS: dict[str, Spec] = {
     "server-in-any-order": Spec("", "Server", user_conf=_server(sample_concatenate_permutation=0), trace=True),
     "server-same": Spec(
@@ -104,7 +104,7 @@ ORDERS: dict[str, Spec] = {
         "", user_conf=_offline(min_query_count=250, sample_concatenate_permutation=0), latency_s=0.6, trace=True
     ),
 }
-# Too large to be recorded. More than 65,535 samples: std::shuffle takes another way.
+# Too large to be recorded. Above 65,535 samples, std::shuffle uses another algorithm.
 HUGE = Spec("", user_conf=_offline(performance_sample_count_override=0), total_count=70_000, latency_s=0.6, trace=True)
 ALL: dict[str, Spec] = {**VALID, **{name: spec for name, (spec, _) in INVALID.items()}, **ACCURACY, **ORDERS}
 

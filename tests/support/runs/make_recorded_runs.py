@@ -1,7 +1,7 @@
-"""Makes the recorded runs anew: `make record-runs`, three minutes on two idle cores (recorded.py reads them).
+"""Create the recorded runs: `make record-runs`, three minutes on two idle cores (recorded.py reads them).
 
-Real runs, one after the other, each in a process of its own: those of the dummy engine and their audits, runs of the
-real LoadGen around a system that sleeps, and a campaign against a server of the tests.
+Real runs in sequence, each in a process of its own: runs of the dummy engine and their audits, runs of the real
+LoadGen around a system that sleeps, and a campaign against a server of the tests.
 """
 
 import io
@@ -24,7 +24,7 @@ from tests.support.runs.recorded import ARCHIVE, HOME, MADE_OF, NULL, OVER_HTTP,
 from tests.support.trees.any_tree import ANY_RUNS
 from tests.support.trees.clean_trees import SHORT_RUNS
 
-# Enough queries for a VALID: Server 640 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
+# Enough queries for VALID: Server 640 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
 USER_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 64
@@ -34,17 +34,17 @@ USER_CONF = """
 *.SingleStream.target_latency = 8
 *.SingleStream.min_duration = 400
 """
-# Offline: longer than the minimum duration. Server: so long that what a busy machine adds makes no cache of it.
+# Offline: longer than the minimum duration. Server: so long that the delays of a busy host do not look like a cache.
 DUMMY = {"Offline": "--dummy-ttft-ms 250", "Server": "--dummy-ttft-ms 20", "Interactive": "--dummy-ttft-ms 20"}
-_MTIME_S = 946_684_800  # the year 2000: ZIP files hold no time before 1980
-# Recorded by an earlier version and kept, because an audit of an earlier version is refused.
+_MTIME_S = 946_684_800  # the year 2000, because ZIP files have no time before 1980
+# Recorded by an earlier version and kept, because an audit of an earlier version is refused
 KEPT = ("caching-of-an-earlier-version",)
-# An audit of the samples that take as long as it requires.
+# An audit of samples that take as long as it requires
 _CACHING = "--scenario Offline --dummy-ttft-ms 100 --dummy-slots 1"
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """(directory, options) of each run and audit of the dummy engine, in order."""
+    """Yield (directory, options) of each run and audit of the dummy engine, in order."""
     for scenario in ("Offline", "Server", "SingleStream", "Interactive"):
         root, common = RESULTS[scenario], f"--scenario {scenario} {DUMMY.get(scenario, '')}"
         yield f"{root}/performance/run_1", common
@@ -57,12 +57,12 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def null_runs() -> dict[str, Spec]:
-    """Directory → what is run there around a system that sleeps."""
+    """Return the runs around a system that sleeps, by directory."""
     return {**{f"{NULL}/{name}": spec for name, spec in ALL.items()}, **SHORT_RUNS, **ANY_RUNS}
 
 
 def recording_inputs() -> dict[str, Any]:
-    """What decides what is recorded, beside the product: it is stored with the runs."""
+    """Return the inputs of the recording except the product. They are stored with the runs."""
     return json.loads(
         json.dumps(
             {
@@ -76,7 +76,7 @@ def recording_inputs() -> dict[str, Any]:
 
 
 def make(root: Path) -> None:
-    """All of them into a folder."""
+    """Create all runs in a folder."""
     (root / "user.conf").write_text(USER_CONF)
     with tarfile.open(ARCHIVE) as archive:
         kept = [one for one in archive.getmembers() if one.name.partition("/")[0] in KEPT]
@@ -93,7 +93,7 @@ def make(root: Path) -> None:
 
 
 def relocate(root: Path) -> None:
-    """Take out what is of this machine and of this checkout, and what else the machine did meanwhile."""
+    """Remove facts of this host and checkout, and the load of other processes."""
     places = {HOME: str(root), **datasets(root), "/recorded-checkout": str(ROOT)}
     for path in harness_files(root):
         text = path.read_text()
@@ -110,7 +110,7 @@ def relocate(root: Path) -> None:
 
 
 def pack(root: Path, to: Path = ARCHIVE) -> None:
-    """Like files beside each other, and nothing that differs from packing to packing."""
+    """Pack equal files beside each other, without values that differ between packings."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path in sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: (path.name, path)):

@@ -1,4 +1,4 @@
-"""Rows of the second benchmark, made up, and a campaign of short dummy runs over them."""
+"""Generated rows of the second benchmark, and a campaign of short dummy runs over them."""
 
 import json
 import random
@@ -25,7 +25,7 @@ USER_CONF = """
 
 
 def write_rows(path: Path, count: int = SAMPLES) -> list[dict[str, str]]:
-    """OpenOrca's columns as JSON lines; every third row has no system prompt."""
+    """Write OpenOrca's columns as JSON lines; each third row has no system prompt."""
     draw = random.Random("orca")
     rows = [
         {
@@ -40,7 +40,7 @@ def write_rows(path: Path, count: int = SAMPLES) -> list[dict[str, str]]:
 
 
 def run(program: str, *arguments: object) -> str:
-    """Run a program of the checkout that has to succeed; what it prints."""
+    """Run a program of the checkout that must succeed. Return its output."""
     command = [sys.executable, str(ROOT / program), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -48,7 +48,7 @@ def run(program: str, *arguments: object) -> str:
 
 
 def prepare(folder: Path, model: Path | str = "bytes", count: int = SAMPLES) -> Path:
-    """A dataset in the MLCommons format."""
+    """Write a dataset in the MLCommons format."""
     rows, output = folder / "rows.jsonl", folder / "orca.json"
     write_rows(rows, count)
     run(
@@ -59,7 +59,7 @@ def prepare(folder: Path, model: Path | str = "bytes", count: int = SAMPLES) -> 
 
 
 def make_campaign(folder: Path) -> CampaignDir:
-    """Performance, accuracy and TEST06 of all three scenarios."""
+    """Run performance, accuracy and TEST06 of all three scenarios."""
     (folder / "user.conf").write_text(USER_CONF)
     campaign = CampaignDir(folder / "campaign")
     config = {

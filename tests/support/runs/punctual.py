@@ -1,4 +1,4 @@
-"""Runs whose queries LoadGen issued on time, whatever the host did that recorded them."""
+"""Runs whose queries LoadGen issued on time, independent of the recording host."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""Recorded runs: the fixture of everything that judges. `make record-runs` makes them anew (make_recorded_runs.py).
+"""Recorded runs, which all judges read. `make record-runs` creates them again (make_recorded_runs.py).
 
-They are real runs of this product through the real LoadGen, stored in recorded.tar.xz. Unpacked, they name places of
-this machine, and are sealed with the key of the tests.
+They are real runs of this product through the real LoadGen, stored in recorded.tar.xz. Unpacked, they have paths of
+this host, and are signed with the key of the tests.
 """
 
 import json
@@ -14,10 +14,10 @@ from tests.support.files.editing import reseal
 from tests.support.once import make_and_keep
 
 ARCHIVE = Path(__file__).with_name("recorded.tar.xz")
-# In the archive, for paths of the machine that the runs are read on.
+# In the archive, for paths of the reading host
 HOME = "/recorded-legs"
 MADE_OF = "made-of.json"
-# Where the runs of a result are; Offline and Server are results of one campaign.
+# Directories of the runs of a result. Offline and Server are results of one campaign.
 RESULTS = {
     "Offline": "campaign/llama3.1-8b/Offline",
     "Server": "campaign/llama3.1-8b/Server",
@@ -29,7 +29,7 @@ OVER_HTTP = "over-http"  # a campaign against a server
 
 
 def recorded() -> Path:
-    """The folder of all recorded runs. Read it only."""
+    """Return the folder of all recorded runs. Only read it."""
     return make_and_keep("recorded", _unpack, data=["tests/support/runs/recorded.tar.xz"])
 
 
@@ -47,7 +47,7 @@ def _unpack(folder: Path) -> None:
 
 
 def datasets(folder: Path) -> dict[str, str]:
-    """The bundled articles, tokenized for the runs of the dummy engine and for those over HTTP."""
+    """Return the bundled articles, tokenized for the runs of the dummy engine and for those over HTTP."""
     return {
         "/recorded-dataset.json": str(bundled_dataset("bytes")),
         "/recorded-dataset-over-http.json": str(bundled_dataset(str(folder / OVER_HTTP / "model"))),
@@ -55,5 +55,5 @@ def datasets(folder: Path) -> dict[str, str]:
 
 
 def harness_files(folder: Path) -> list[Path]:
-    """The files in which a path may stand: none of LoadGen's."""
+    """Return the files that may contain a path: none of LoadGen's."""
     return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("mlperf_log_")]

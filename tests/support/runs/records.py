@@ -1,4 +1,4 @@
-"""Records of runs, and runs as an engine's plan sees them, for tests that need no run."""
+"""Records of runs, and runs as the plan of an engine sees them, for tests without runs."""
 
 import time
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ HOST = {
 
 
 def run_plan(**changes: Any) -> RunPlan:
-    """Of an Offline performance run."""
+    """Return the plan of an Offline performance run."""
     values: dict[str, Any] = {
         "scenario": "Offline", "loadgen_scenario": "Offline", "mode": "performance", "loadgen_key": "llama3_1-8b",
         "dataset_path": "/data/cnn.json", "dataset_sha256": "0" * 64, "sample_count": 64, "longest_prompt_tokens": 10,
@@ -33,7 +33,7 @@ def run_plan(**changes: Any) -> RunPlan:
 
 
 def observed(**changes: Any) -> dict[str, Any]:
-    """What is known of a machine before a run starts; `model` and `host` take single facts."""
+    """Return the facts of a host before a run starts; `model` and `host` change single facts."""
     values: dict[str, Any] = {
         "harness": {"version": "0.1.0", "git_commit": None, "git_changed": None},
         "software": {"python": "3.11.7"},
@@ -46,7 +46,7 @@ def observed(**changes: Any) -> dict[str, Any]:
 
 
 def record(plan: RunPlan | None = None, seen: dict[str, Any] | None = None, **changes: Any) -> Manifest:
-    """The manifest of a run that is not eligible for submission; `seen` are facts for `observed`."""
+    """Return the manifest of a run that is not eligible for submission; `seen` are facts for `observed`."""
     official = changes.get("official", False)
     values: dict[str, Any] = {
         "official": official, "unofficial_reasons": [] if official else ["a test"], "notes": [], "asked": {},
@@ -65,7 +65,7 @@ GPU = {
 def official_record(
     *, engine: str = "vllm", engine_options: dict[str, Any] | None = None, configuration: Any = None, **seen: Any
 ) -> Manifest:
-    """The record of an eligible run on one GPU of another machine; `seen` are facts for `observed`."""
+    """Return the manifest of an eligible run on one GPU of another host; `seen` are facts for `observed`."""
     options = engine_options or {"dtype": "bfloat16"}
     sizes = {"sample_count": 13368, "longest_prompt_tokens": 2000}
     plan = run_plan(engine=engine, model_path="/models/llama", engine_options=options, **sizes)
@@ -78,8 +78,10 @@ def official_record(
 
 
 def request_table(issue_ns: Any, first_token_ns: Any, complete_ns: Any, **columns: Any) -> RequestTable:
-    """Requests of 100 prompt tokens and 11 output tokens, each of a sample of its own, but for the columns that are
-    given. A first token before the request's issue stands for none."""
+    """Return requests of 100 prompt tokens and 11 output tokens, each of its own sample, except for the given columns.
+
+    A first token before the issue means a missing one.
+    """
     count = len(issue_ns)
     arrays = {
         "seq": range(count), "sample_index": range(count), "prompt_tokens": 100, "output_tokens": 11,
@@ -91,7 +93,7 @@ def request_table(issue_ns: Any, first_token_ns: Any, complete_ns: Any, **column
 
 
 def most_open(starts_ns: Iterable[int], ends_ns: Iterable[int]) -> int:
-    """The largest number of spans that overlap; one that begins as another ends does not overlap it."""
+    """Return the largest number of overlapping spans. A span that begins at the end of another does not overlap it."""
     steps = sorted([*((one, 1) for one in starts_ns), *((one, -1) for one in ends_ns)])
     return max(accumulate(step for _, step in steps))
 
@@ -109,5 +111,5 @@ _SERVER = RunFacts(
 
 
 def run_facts(**changes: Any) -> RunFacts:
-    """Those of a Server run of a small model, with changes."""
+    """Return the facts of a Server run of a small model, with changes."""
     return replace(_SERVER, **changes)

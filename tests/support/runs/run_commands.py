@@ -1,4 +1,4 @@
-"""Runs of the dummy engine through the real LoadGen: settings for short ones, and what they leave behind."""
+"""Runs of the dummy engine through the real LoadGen: settings for short ones, and checks of their files."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from runs.record.requests_log import read_request_table
 from tests.conftest import ROOT, Finished
 from tests.support.processes.warm import FOR_RUNS
 
-# Limits that no busy machine misses, and enough queries for a VALID: Server 512 (early stopping needs 459),
+# Limits that each busy host meets, and enough queries for VALID: Server 512 (early stopping needs 459),
 # SingleStream 128, Offline all 64 at once.
 USER_CONF = """
 *.Offline.min_duration = 200
@@ -30,7 +30,7 @@ USER_CONF = """
 """
 TIMES = {"Offline": ("--dummy-ttft-ms", 250)}  # longer than the minimum duration
 
-# A run that would take ten minutes: there is time to disturb it, however busy the machine.
+# A run of ten minutes, which can be disturbed on each busy host.
 LONG_USER_CONF = """
 *.Server.target_qps = 50
 *.Server.min_duration = 600000
@@ -39,7 +39,7 @@ LONG_USER_CONF = """
 *.Offline.min_query_count = 64
 """
 
-# For `patched`: an engine whose start takes longer than any test.
+# For `environment_with_code`: an engine whose start takes longer than any test.
 SLOW_START = """
 import asyncio
 from sut.dummy.dummy_engine import DummyEngine
@@ -50,7 +50,7 @@ DummyEngine.start = start
 
 
 def arguments(scenario: str, out: Path, *more: object, conf: str = USER_CONF) -> list[object]:
-    """The command line of a run into `out`, with a user.conf beside it."""
+    """Return the command line of a run into `out`, with a user.conf beside it."""
     user_conf = out.with_name(out.name + "-user.conf")
     user_conf.write_text(conf)
     return [
@@ -60,9 +60,9 @@ def arguments(scenario: str, out: Path, *more: object, conf: str = USER_CONF) ->
 
 
 def environment_with_code(folder: Path, *, in_run: str = "", in_parent: str = "") -> dict[str, str]:
-    """An environment in which code is run at the start of the run's process or of main.py, before anything else.
+    """Return an environment in which code runs first at the start of the run's process or of main.py.
 
-    Python imports a `sitecustomize` module by itself; this one looks which of the two processes it is in.
+    Python imports a `sitecustomize` module by itself. This one detects its process.
     """
     indent = " " * 4
     if not in_parent:
@@ -80,18 +80,18 @@ def environment_with_code(folder: Path, *, in_run: str = "", in_parent: str = ""
 
 
 def progress(out: Path) -> dict[str, Any]:
-    """The heartbeat as it stands; empty before the first."""
+    """Return the current heartbeat; empty before the first one."""
     path = RunDir(out).progress
     return json.loads(path.read_bytes()) if path.exists() else {}
 
 
 def run_pid(out: Path) -> int:
-    """The run's process, which leads the process group of the run."""
+    """Return the process of the run, which leads the process group of the run."""
     return int(progress(out)["pid"])
 
 
 def is_running(process: psutil.Process, word: str = "") -> bool:
-    """Whether a process runs that has this word in its name or command line; one that waits to be reaped does not."""
+    """Return whether a process with this word in its name or command line runs. Zombies do not count."""
     try:
         named = word in process.name() or word in " ".join(process.cmdline())
         return named and process.status() != psutil.STATUS_ZOMBIE
@@ -100,7 +100,7 @@ def is_running(process: psutil.Process, word: str = "") -> bool:
 
 
 def processes_of_group(group: int) -> list[int]:
-    """Processes of a group that still run; those that only wait to be reaped do not count."""
+    """Return the running processes of a group. Zombies do not count."""
     pids = []
     for process in psutil.process_iter():
         try:
@@ -112,7 +112,7 @@ def processes_of_group(group: int) -> list[int]:
 
 
 def digests(out: Path) -> dict[int, str]:
-    """Sample → the digest of its response."""
+    """Return the digest of the response of each sample."""
     table = read_request_table(RunDir(out).requests)
     return dict(zip(table.sample_index.tolist(), table.output_sha256, strict=True))
 
@@ -120,9 +120,9 @@ def digests(out: Path) -> dict[int, str]:
 def check_failed(
     finished: Finished, out: Path, code: ExitCode, cause: str, *, loadgen_finished: bool = False
 ) -> Manifest:
-    """A run that failed says so everywhere, and nowhere the contrary.
+    """Check that all files of a failed run agree on the failure.
 
-    Only where LoadGen itself came to its end before the failure, its own summary may hold its own verdict.
+    LoadGen's own summary may have its verdict if LoadGen itself ended before the failure.
     """
     run = RunDir(out)
     assert finished.code == code, finished.stderr
@@ -142,7 +142,7 @@ def check_failed(
 
 
 def check_claims_nothing(finished: Finished, out: Path, *, loadgen_finished: bool = False) -> None:
-    """No file and no line says VALID or PASS; nothing of the run has not ended."""
+    """Check that no file and no line has VALID or PASS, and that each part of the run has ended."""
     run = RunDir(out)
     for path in sorted(out.iterdir()):
         # LoadGen's detail log has settings and messages, but no verdict in words.

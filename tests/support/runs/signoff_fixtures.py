@@ -1,4 +1,4 @@
-"""The frozen runs of the sign-off's back-test, unpacked once a session, and copies of them to damage."""
+"""The frozen runs of the sign-off's back-test, unpacked once per session, and copies of them to damage."""
 
 import shutil
 from pathlib import Path
@@ -15,20 +15,20 @@ from tests.support.once import make_once
 
 
 class FrozenRuns:
-    """Unpacks when it is first asked."""
+    """Frozen runs, unpacked at the first access."""
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory
 
     def __call__(self, name: str) -> Path:
-        """A run's directory. Read it only."""
+        """Return the directory of a run. Only read it."""
         return make_once(self._factory, "frozen-runs", unpack) / RUNS / name
 
     def paths(self, *names: str) -> list[Path]:
         return [self(name) for name in names]
 
     def copy(self, target: Path, name: str, *faults: list[object]) -> Path:
-        """A copy with faults in it."""
+        """Copy a run with faults."""
         shutil.copytree(self(name), target)
         for fault, *arguments in faults:
             inject(RunDir(target), str(fault), arguments, self(""))
@@ -36,16 +36,16 @@ class FrozenRuns:
 
 
 def evidence(path: Path) -> Evidence:
-    """A run as sign-off sees it."""
+    """Return a run as evidence of a sign-off."""
     (loaded,), _ = load([path])
     return loaded
 
 
 def label_of(finding: Finding) -> str:
-    """What a finding is worth, in the word of a case's label."""
+    """Return the label of a finding: PASS, NOTE, FLAG or FAIL."""
     return {"error": "FAIL", "warning": "FLAG"}.get(finding.severity, "NOTE")
 
 
 def slugs(verdict: Verdict, word: str = "FAIL") -> set[str]:
-    """The slugs of a verdict's findings of one outcome."""
+    """Return the slugs of a verdict's findings of one label."""
     return {finding.slug for finding in verdict.findings if label_of(finding) == word}

@@ -1,4 +1,4 @@
-"""Small recorded campaigns for the tests of submission trees, and ways to change them."""
+"""Small recorded campaigns for the tests of submission trees, and their changes."""
 
 import hashlib
 import json
@@ -19,9 +19,9 @@ from tests.support.runs.recorded import recorded
 from tests.support.runs.technique_rows import weights
 
 BENCHMARK = "llama3.1-8b"
-SAMPLES = 64  # articles that are bundled
-# The fields of configs/system-example.yaml that no manifest records. No test runs on the machine of the recorded runs:
-# nothing of it can be detected.
+SAMPLES = 64  # number of bundled articles
+# Fields of configs/system-example.yaml that no manifest records. No test runs on the host of the recorded runs, so its
+# facts cannot be detected.
 SYSTEM = {
     "status": "available", "host_processors_per_node": "1", "host_processor_core_count": "2",
     "host_memory_configuration": "2x 16GB DDR5", "host_storage_capacity": "1 TB", "host_storage_type": "virtual disk",
@@ -38,12 +38,14 @@ CONFIGURATION = {
     "tensor_parallel_size": 1, "data_parallel_size": 1, "pipeline_parallel_size": 1, "device": "cuda",
     "environment": {},
 }  # fmt: skip
-OFFICIAL = weights("fp8_w8a8", shape=dict(MODEL.shape), parameters=MODEL.parameters)  # nobody publishes their hash
+OFFICIAL = weights("fp8_w8a8", shape=dict(MODEL.shape), parameters=MODEL.parameters)  # their hash is not published
 
 
 def campaign_copy(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
-    """A copy of a recorded campaign to change. The benchmark requires no more than its short runs reach, and the scores
-    of its Offline run are the reference."""
+    """Copy a recorded campaign to change it.
+
+    The benchmark requires no more than its short runs reach, and the scores of its Offline run are the reference.
+    """
     shorten_benchmarks(monkeypatch, SAMPLES, 100)
     campaign = CampaignDir(shutil.copytree(recorded() / name, folder))
     scores = read_scores(ROUGE, campaign.result(BENCHMARK, "Offline").accuracy.accuracy_text.read_text())
@@ -62,17 +64,17 @@ def _replaced(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any
 
 
 def edit(path: Path, **changes: object) -> None:
-    """Replace keys of a JSON file, those of nested objects one by one; its run is sealed anew."""
+    """Replace keys of a JSON file, those of nested objects one by one. Its run is attested again."""
     path.write_text(json.dumps(_replaced(json.loads(path.read_bytes()), changes)))
     if (run := RunDir(path.parent)).seal.is_file():
         reseal(run)
 
 
 def claim_official(campaign: CampaignDir) -> None:
-    """Change the records to those of an official campaign. The sign-off finds out."""
+    """Change the records to those of an eligible campaign. The sign-off detects it."""
     for path in campaign.root.rglob("manifest.json"):
         hashes = {"model.safetensors": "0" * 64, "calibration.md": hashlib.sha256(CALIBRATION).hexdigest()}
-        weights = {"weights": OFFICIAL, "sha256": hashes, "folder": "bytes"}  # a folder that is not there
+        weights = {"weights": OFFICIAL, "sha256": hashes, "folder": "bytes"}  # a missing folder
         content = json.loads(path.read_bytes())
         options, seen = content["plan"]["engine_options"], content["observed"]
         edit(
@@ -90,7 +92,7 @@ def claim_official(campaign: CampaignDir) -> None:
 
 
 def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Let every sign-off pass; returns the directories that were to be signed off."""
+    """Let each sign-off pass. Return the signed-off directories."""
     signed_off: list[Path] = []
 
     def passes(scope: str, directories: list[Path], **options: object) -> SignOff:

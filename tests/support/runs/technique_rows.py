@@ -1,4 +1,4 @@
-"""Declared rows and manifests with engine records, for the tests of the mechanism gate."""
+"""Declared rows and manifests with engine records, for the tests of the gate."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from tests.support.runs.records import record, run_plan
 
 
 def row(mechanism: str | None = "baseline", **fields: Any) -> dict[str, Any]:
-    """A row as another tool may write it: what is not given is not there."""
+    """Return a row as another tool may write it. Missing values have no key."""
     return {"run_id": "run", "mechanism": mechanism, **fields}
 
 
@@ -30,7 +30,7 @@ def judged_row(fields: dict[str, Any]) -> MechanismRow:
 
 
 def weights(precision: str = "bfloat16", **more: Any) -> dict[str, Any]:
-    """What the headers of a model's weights said."""
+    """Return facts of the headers of a model's weights."""
     plain = precision in ("bfloat16", "float16", "float32")
     facts = {"files": 1, "tensors": 3, "parameters": 100, "dtypes": {"BF16" if plain else "I8": 100}, "sparse": False}
     return {**facts, "precision": precision, "quantized": not plain, "shape": {}, "headers_sha256": "0" * 64, **more}
@@ -43,7 +43,7 @@ def manifest(
     engine: str = "vllm",
     precision: str = "bfloat16",
 ) -> Manifest:
-    """The manifest of a run whose engine said `configuration` and was asked for `options`."""
+    """Return the manifest of a run with this engine `configuration` and these requested `options`."""
     recorded = {"kv_cache_dtype": "auto", "speculative": False} if configuration is None else configuration
     plan = run_plan(engine=engine, engine_options=options or {})
     model = {"weights": weights(precision)} if engine == "vllm" else {}
@@ -51,6 +51,6 @@ def manifest(
 
 
 def write_engine_log(folder: Path, settings: str = "kv_cache_dtype=auto") -> None:
-    """A line as vLLM prints it."""
+    """Write a line as vLLM prints it."""
     config = f"model='m', speculative_config=None, {settings}, x=1"
     (folder / "engine.log").write_text(f"INFO Initializing a V1 LLM engine (v0.32.0) with config: {config}\n")

@@ -15,18 +15,18 @@ from typing import Any
 from tests.support.servers import server_dialects
 from tests.support.servers.http_server import HttpServer, Reply, Step, json_reply
 
-COMPUTING_S = 0.3  # before the first ID, so that a rate is the server's and not the machine's
-TOKENS_S = 0.3  # before the others: two reads, on a busy machine too
+COMPUTING_S = 0.3  # before the first ID, so that the server and not the host determines the rate
+TOKENS_S = 0.3  # before the others: two reads, also on a busy host
 
 
 class Computing:
-    """Speaks vLLM's words after a while.
+    """A server that sends the tokens of vLLM after a while.
 
     Args:
-        seconds: before the first ID.
-        tokens_s: before the others.
-        counts: whether it tells what it takes from a cache.
-        keeps: whether it keeps responses and gives them again at once, as a box before the server might.
+        seconds: Delay of the first ID.
+        tokens_s: Delay of the others.
+        counts: Whether it reports its cached tokens.
+        keeps: Whether it keeps responses and repeats them at once, as a proxy might.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A box between a client and its server: it passes requests on, and does to the responses what a test wants."""
+"""A proxy between a client and its server: it forwards requests, and manipulates the responses as a test requests."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from tests.support.servers.http_server import HttpServer, Reply, Step, json_reply
 
-Events = AsyncGenerator[bytes, None]  # server-sent events as they come; a body that is no stream is one
+Events = AsyncGenerator[bytes, None]  # server-sent events as they arrive; a body that is not a stream is one event
 Trick = Callable[[dict[str, Any], Events], AsyncIterator[Step]]  # function of a request's body and its response
 
 
@@ -22,9 +22,9 @@ class Box(HttpServer):
     """Use it as an `HttpServer`.
 
     Args:
-        upstream: the server's URL.
-        trick: done to answers.
-        honest_for: so many responses are passed on as they are.
+        upstream: URL of the server.
+        trick: Manipulation of the responses.
+        honest_for: Number of responses that are forwarded unchanged.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ async def _ask(upstream: str, request: bytes) -> tuple[int, str, Events]:
 
 
 async def _events(upstream: str, request: bytes) -> Events:
-    """The events of a response; the server is asked when the first one is."""
+    """Yield the events of a response. The first event requests it from the server."""
     status, _, pieces = await _ask(upstream, request)
     assert status == 200
     rest = b""
@@ -85,12 +85,12 @@ async def _events(upstream: str, request: bytes) -> Events:
 
 
 def content_of(event: bytes) -> dict[str, Any]:
-    """What an event, or a whole body, says."""
+    """Return the content of an event or of a complete body."""
     content: dict[str, Any] = json.loads(event.removeprefix(b"data: "))
     return content
 
 
 def with_content(event: bytes, content: dict[str, Any]) -> bytes:
-    """The event, or the body, with other content."""
+    """Return the event or the body with other content."""
     made = json.dumps(content).encode()
     return b"data: " + made + b"\n\n" if event.startswith(b"data: ") else made

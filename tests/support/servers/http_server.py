@@ -1,7 +1,7 @@
-"""A small HTTP server of the tests: it speaks as a real one's documents say, and breaks on purpose.
+"""A small HTTP server of the tests. It responds as documented, and has faults on purpose.
 
 A response is a list of steps: bytes are sent as one HTTP chunk, numbers are pauses in seconds, `RESET` cuts the
-connection, `HANG` sends nothing more, `Raw` is sent as it is.
+connection, `HANG` sends nothing more, `Raw` is sent unchanged.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-PAUSE_S = 0.1  # between the first IDs and the others, so that they are two reads
+PAUSE_S = 0.1  # between the first IDs and the others, so that there are two reads
 
 
 @dataclass(frozen=True)
 class Raw:
-    """Bytes without HTTP's chunk around them."""
+    """Bytes without an HTTP chunk around them."""
 
     data: bytes
 
@@ -30,7 +30,10 @@ Step = bytes | float | str | Raw
 
 @dataclass
 class Reply:
-    """A response of the server. `head` False: the steps are all of it, and the connection is closed behind them."""
+    """A response of the server.
+
+    With `head` False, it consists of the steps alone, and the connection is closed after them.
+    """
 
     steps: Iterable[Step] | AsyncIterator[Step]
     status: int = 200
@@ -38,14 +41,14 @@ class Reply:
     headers: tuple[str, ...] = ()
     head: bool = True
     ending: bytes = b"0\r\n\r\n"
-    closes: bool = False  # the connection, without a word of it in the head
+    closes: bool = False  # close the connection without a header for it
 
 
 MakeReply = Callable[[dict[str, Any]], Reply]
 
 
 def response_ids(body_prompt: list[int], most: int, least: int = 0, stop_ids: Iterable[int] = ()) -> list[int]:
-    """What the servers here answer: a stretch of IDs that hangs on the prompt alone, as greedy decoding does."""
+    """Return the IDs of a response: a range that depends only on the prompt, as in greedy decoding."""
     stops, made = set(stop_ids), []
     text = [token for token in body_prompt if token > 1] or body_prompt  # without special IDs
     for place in range(most):
@@ -59,7 +62,7 @@ def response_ids(body_prompt: list[int], most: int, least: int = 0, stop_ids: It
 
 
 def event(content: Any) -> bytes:
-    """One server-sent event."""
+    """Return one server-sent event."""
     return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 
@@ -69,13 +72,13 @@ def json_reply(content: Any, status: int = 200) -> Reply:
 
 @dataclass
 class HttpServer:
-    """Serves one dialect on a free port of this machine; use it with `async with`.
+    """A server of one dialect on a free port of this host. Use it with `async with`.
 
     Args:
-        path: of completions; of two routes, a tuple.
-        make_reply: makes a reply of a request's body.
-        owner: how the list of models is signed.
-        pages: GET path → content, or what makes a reply.
+        path: Path of completions; a tuple for two routes.
+        make_reply: Function of the request's body that returns the reply.
+        owner: Owner in the list of models.
+        pages: GET path → content, or a function that returns a reply.
     """
 
     path: str | tuple[str, ...]
@@ -85,7 +88,7 @@ class HttpServer:
     model: str = "model"
     models_path: str = "/v1/models"
     key: str | None = None
-    port: int = 0  # 0: any
+    port: int = 0  # 0: any port
     tls: ssl.SSLContext | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
     heads: list[bytes] = field(default_factory=list)  # heads of the requests for completions
@@ -102,7 +105,7 @@ class HttpServer:
         self._server.close()
 
     async def end(self) -> None:
-        """Cut every connection, and forget who still waits on one."""
+        """Cut each connection, and forget the waiting requests."""
         self._server.close()
         self.abort_all()
         waiting = asyncio.all_tasks() - {asyncio.current_task()}
@@ -111,7 +114,7 @@ class HttpServer:
         await asyncio.gather(*waiting, return_exceptions=True)
 
     def abort_all(self) -> None:
-        """Cut every connection, as a killed server does."""
+        """Cut each connection, as a killed server does."""
         for writer in self.writers:
             writer.transport.abort()
 
@@ -156,7 +159,7 @@ class HttpServer:
         return self.make_reply(body)
 
     async def _send(self, writer: asyncio.StreamWriter, reply: Reply) -> bool:
-        """Whether the connection can be used again."""
+        """Send a reply. Return whether the connection can be used again."""
         lines = [
             f"HTTP/1.1 {reply.status} Reason",
             f"content-type: {reply.content_type}",
@@ -198,7 +201,7 @@ async def _each(steps: Iterable[Step] | AsyncIterator[Step]) -> AsyncIterator[St
 
 @contextlib.contextmanager
 def serving(server: HttpServer) -> Iterator[HttpServer]:
-    """The server on a thread of its own, for a client in another process."""
+    """Run the server on its own thread, for a client in another process."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

@@ -1,6 +1,6 @@
-"""What a box between client and server can do to answers, and its effect (docs/server-reference.md).
+"""Manipulations of responses by a proxy between client and server, and their effect (docs/server-reference.md).
 
-For streams as vLLM is asked for them on either route: two events with IDs, one with the counts, `[DONE]`.
+They expect streams of vLLM on either route: two events with IDs, one with the counts, `[DONE]`.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ Steps = AsyncIterator[Step]
 
 @dataclass(frozen=True)
 class Row:
-    """A trick, and how it ends.
+    """A manipulation and its effect.
 
     Attributes:
-        make: the trick; one for each box, since some remember.
-        ends: words of the failure that ends the run; empty where answers come through.
-        counted: what goes in the manifest of each response.
-        noted: words of a note.
+        make: The manipulation; one for each proxy, because some have a memory.
+        ends: Words of the failure that ends the run; empty if the responses are accepted.
+        counted: Counts of each response in the manifest.
+        noted: Words of a note.
     """
 
     make: Callable[[], Trick]
@@ -38,7 +38,7 @@ async def _list(events: Events) -> list[bytes]:
 
 
 def _on_complete_responses(change: Callable[[list[bytes]], list[Step]]) -> Callable[[], Trick]:
-    """Of a response that is kept until it is there."""
+    """Return a manipulation of a response that is kept until it is complete."""
 
     async def trick(body: Content, events: Events) -> Steps:
         for step in change(await _list(events)):
@@ -48,7 +48,7 @@ def _on_complete_responses(change: Callable[[list[bytes]], list[Step]]) -> Calla
 
 
 def _on_each_event(change: Callable[[int, Content], None]) -> Callable[[], Trick]:
-    """Of the content of each event as it comes, and its number."""
+    """Return a manipulation of the content of each event, with its number."""
 
     async def trick(body: Content, events: Events) -> Steps:
         number = 0
@@ -73,7 +73,7 @@ def _in_usage(name: str, more: int) -> Callable[[], Trick]:
 
 
 def _shorter() -> Trick:
-    """The last ID goes, and the count with it."""
+    """Remove the last ID, and reduce the count."""
 
     def change(_: int, content: Content) -> None:
         if content["choices"] and content["choices"][0]["finish_reason"]:
@@ -113,7 +113,7 @@ def _ids_in_front(events: list[bytes]) -> list[Step]:
 
 
 class _Exchanged:
-    """Two requests get each other's responses."""
+    """A manipulation that exchanges the responses of two requests."""
 
     def __init__(self) -> None:
         self._first: asyncio.Future[list[bytes]] | None = None
@@ -135,7 +135,7 @@ class _Exchanged:
 
 
 class _Before:
-    """Every request gets the response of the one before it; the first gets its own."""
+    """A manipulation that gives each request the previous response; the first request gets its own."""
 
     def __init__(self) -> None:
         self._kept: list[bytes] = []
@@ -148,10 +148,10 @@ class _Before:
 
 
 class _Kept:
-    """Responses are kept by their prompt, and given again.
+    """A manipulation that keeps responses by their prompt, and repeats them.
 
     Args:
-        renamed: with the ID of the request that asks.
+        renamed: Whether the repeated response has the ID of its request.
     """
 
     def __init__(self, *, renamed: bool) -> None:

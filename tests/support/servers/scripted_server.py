@@ -17,9 +17,9 @@ class Scripted:
     """The responses of a server. Each fault begins with the request `after`, counted from 1 with the probes.
 
     Args:
-        ttft_s: time to the first token of request `n`.
-        tpot_s: time for each later token.
-        slots: requests that wait for their first token at the same time.
+        ttft_s: Time to the first token of request `n`.
+        tpot_s: Time for each later token.
+        slots: Requests that wait for their first token at the same time.
         fault: "" or one of `FAULTS`.
     """
 

@@ -1,4 +1,4 @@
-"""How each kind of server answers, by its own documents: what the client's dialects are tested against.
+"""Responses of each kind of server by its documents, with which the dialects of the client are tested.
 
 vLLM 0.32.0 (vllm/entrypoints), SGLang (docs/basic_usage/sampling_params), TensorRT-LLM
 (tensorrt_llm/serve/openai_protocol.py), llama.cpp (tools/server/README.md).
@@ -22,21 +22,21 @@ def stream(*steps: Step) -> Reply:
 
 
 def vllm(body: dict[str, Any]) -> Reply:
-    """`/v1/completions` with `return_token_ids`."""
+    """Reply as `/v1/completions` with `return_token_ids`."""
     prompt = body["prompt"]
     ids = response_ids(prompt, body["max_tokens"], body["min_tokens"], body["stop_token_ids"])
     return _openai(body, prompt, ids)
 
 
 def vllm_tokens(body: dict[str, Any]) -> Reply:
-    """`/inference/v1/generate`."""
+    """Reply as `/inference/v1/generate`."""
     prompt, sampling = body["token_ids"], body["sampling_params"]
     ids = response_ids(prompt, sampling["max_tokens"], sampling["min_tokens"], sampling["stop_token_ids"])
     return _openai(body, prompt, ids, prompt_in_choice=False)
 
 
 def tensorrt_llm(body: dict[str, Any]) -> Reply:
-    """`trtllm-serve`: refuses fields that it does not know, and repeats no prompt."""
+    """Reply as `trtllm-serve`: it refuses unknown fields, and repeats no prompt."""
     if unknown := body.keys() - TENSORRT_FIELDS:
         return json_reply({"object": "error", "message": f"Extra inputs: {sorted(unknown)}", "code": 400}, 400)
     assert body["detokenize"] is False
@@ -77,7 +77,7 @@ def _openai(
 
 
 def sglang(body: dict[str, Any], *, incremental: bool = False) -> Reply:
-    """`/generate`: all IDs so far with each event, or the new ones with `--incremental-streaming-output`."""
+    """Reply as `/generate`: all IDs so far in each event, or the new ones with `--incremental-streaming-output`."""
     prompt, sampling = body["input_ids"], body["sampling_params"]
     ids = response_ids(prompt, sampling["max_new_tokens"], sampling["min_new_tokens"], sampling["stop_token_ids"])
     ended = len(ids) < sampling["max_new_tokens"]
@@ -108,7 +108,7 @@ def sglang_incremental(body: dict[str, Any]) -> Reply:
 
 
 def llama_cpp(body: dict[str, Any]) -> Reply:
-    """`/completion`: an event a token, the counts in the last one, no `[DONE]`."""
+    """Reply as `/completion`: one event per token, the counts in the last one, no `[DONE]`."""
     assert body["return_tokens"] is True
     assert body["cache_prompt"] is False
     prompt = body["prompt"]
@@ -133,7 +133,7 @@ def llama_cpp(body: dict[str, Any]) -> Reply:
 
 
 def text_only(body: dict[str, Any]) -> Reply:
-    """A server that knows no IDs: it drops the fields that it does not know."""
+    """Reply as a server without IDs, which drops unknown fields."""
     usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": 2}
     choice = {"index": 0, "text": "hello", "finish_reason": "length"}
     if not body["stream"]:
@@ -142,12 +142,12 @@ def text_only(body: dict[str, Any]) -> Reply:
 
 
 def payloads(reply: Reply) -> list[Step]:
-    """The steps of a reply, to be changed by a test."""
+    """Return the steps of a reply, for a change by a test."""
     return list(reply.steps)
 
 
 def with_changed_content(step: Step, change: Any) -> bytes:
-    """An event with its content changed in place."""
+    """Return an event with its content changed in place."""
     assert isinstance(step, bytes)
     content = json.loads(step.removeprefix(b"data: "))
     change(content)

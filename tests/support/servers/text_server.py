@@ -1,6 +1,6 @@
-"""How servers of OpenAI's form speak: text in, text out; and what some of them do wrong.
+"""Responses of servers of OpenAI's form: text in, text out; and faults of some servers.
 
-A character is a token, as in the tests' tokenizers. vLLM 0.32.0 (vllm/entrypoints/openai), llama.cpp
+A character is a token, as in the tokenizers of the tests. vLLM 0.32.0 (vllm/entrypoints/openai), llama.cpp
 (tools/server/README.md).
 """
 
@@ -23,7 +23,7 @@ def prompt_of(body: Body) -> str:
 
 
 def response_text(prompt: str, most: int) -> str:
-    """A text that hangs on the prompt alone, as greedy decoding does."""
+    """Return a text that depends only on the prompt, as in greedy decoding."""
     return "".join(chr(ord("a") + (len(prompt) + place) % 26) for place in range(most))
 
 
@@ -32,7 +32,7 @@ def usage_of(body: Body, tokens: int) -> dict[str, Any]:
 
 
 def chunk(body: Body, text: str | None, reason: str | None = None, **more: Any) -> bytes:
-    """A chunk of a stream with a piece of text."""
+    """Return a chunk of a stream with a piece of text."""
     choice = {"delta": {"content": text, **more}} if "messages" in body else {"text": text or "", **more}
     ends = reason if "messages" in body else reason or ""  # some servers send no null
     return event({"id": "cmpl-1", "choices": [{"index": 0, **choice, "finish_reason": ends}], "usage": None})
@@ -41,11 +41,11 @@ def chunk(body: Body, text: str | None, reason: str | None = None, **more: Any) 
 def response_in_pieces(
     body: Body, text: str, tokens: int | None = None, reason: str = "length", first: int = 1
 ) -> Reply:
-    """A response of this text: the first characters, a pause, and the others one by one.
+    """Return a response of this text: the first characters, a pause, and the others one by one.
 
     Args:
-        tokens: reported tokens; by default the characters.
-        first: characters in the first chunk.
+        tokens: Reported tokens; by default the characters.
+        first: Number of characters in the first chunk.
     """
     used = usage_of(body, len(text) if tokens is None else tokens)
     if not body["stream"]:
@@ -63,7 +63,7 @@ def response_in_pieces(
 
 
 def reply_text(body: Body) -> Reply:
-    """A server that does as it is asked."""
+    """Reply as requested."""
     return response_in_pieces(body, response_text(prompt_of(body), body["max_tokens"]))
 
 
@@ -126,7 +126,7 @@ def ends_early(body: Body) -> Reply:
 
 
 def changed_stream(change: Callable[[list[Step]], list[Step]]) -> Callable[[Body], Reply]:
-    """A server that changes the steps of each honest stream."""
+    """Return a server that changes the steps of each honest stream."""
     return lambda body: stream(*change(list(reply_text(body).steps)))
 
 
@@ -159,5 +159,5 @@ leaves_out_the_last_line = changed_stream(lambda steps: [*steps[:-1], b"data: [D
 
 
 def text_server(name: str, make_reply: Callable[[Body], Reply] = reply_text, **more: Any) -> HttpServer:
-    """A server of OpenAI's form that says nothing of what it is."""
+    """Return a server of OpenAI's form that does not identify itself."""
     return HttpServer(PATHS[name], make_reply, more.pop("owner", "somebody"), **more)

@@ -1,11 +1,11 @@
-"""How often output_caching catches a cheat, and how often it fails an honest system: simulated audits.
+"""Simulated audits: how often output_caching catches a cheat, and how often it fails an honest system.
 
 Usage, in the repository's root: `python -m tests.support.simulated.caching_power`. It runs all of them in some minutes,
 and rewrites the tables of docs/caching-errors.md. Time is simulated: nothing sleeps and no process starts. The audit's
 own code (`next_step`) chooses and judges the runs. The cheats of cheats.py decide what the engine computes for a
 request.
 
-The noise model. Each run has a speed of its own (normal, 2 %), each request one, too (lognormal, 5 %), and a delay
+The noise model. Each run has a speed of its own (normal, 2 %). Each request has one, too (lognormal, 5 %), and a delay
 before it is seen (exponential, 50 µs). Between runs 5 to 30 s pass. 60 % of a sample's time are in its prompt and 40 %
 in its output, in proportion to their tokens, of which samples have different numbers. A disturbance changes the speed
 of the whole system (`DISTURBANCES`).
@@ -39,8 +39,8 @@ AUDITS_OF_SAVINGS = 20  # in the table of savings, which has more cells
 DATASET = 13_368
 SAVINGS = (0, 5, 10, 15, 25, 40, 100)  # percent of the time of a repeated prompt
 ROWS = (64, 400, 5_000)
-SPEEDS_MS = (1, 10, 100, 1_000, 10_000)  # a sample
-# The scenario, and the number of requests that are computed concurrently.
+SPEEDS_MS = (1, 10, 100, 1_000, 10_000)  # per sample
+# Scenario, and the number of requests that are computed concurrently
 SYSTEMS = (("Offline", 8), ("Offline", 64), ("SingleStream", 1))
 CACHES = (
     "cache-index", "cache-prompt", "cache-not-in-a-row", "cache-late", "cache-on-disk", "cache-first",
@@ -82,13 +82,13 @@ def _output_tokens(index: int) -> int:
 
 @cache
 def _token_s() -> tuple[float, float]:
-    """Seconds a prompt token and an output token of a system that takes 1 s a sample."""
+    """Return the seconds of a prompt token and of an output token, for a system that takes 1 s per sample."""
     prompt = np.mean([len(_prompt(index)) for index in range(1_000)])
     output = np.mean([_output_tokens(index) for index in range(1_000)])
     return PREFILL_SHARE / float(prompt), (1 - PREFILL_SHARE) / float(output)
 
 
-# An undisturbed system --------------------------------------------------------------------------------------
+# Undisturbed system ---------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Served:
 
 
 def _loaded(run: CachingRun) -> tuple[int, ...]:
-    """The rows of a run, in the order in which LoadGen loads them."""
+    """Return the rows of a run, in the order in which LoadGen loads them."""
     loaded, _ = issue_order_of("Offline", len(run.rows), len(run.rows), permutation=False, unique=True)
     return tuple(run.rows[place] for place in loaded)
 
@@ -118,7 +118,7 @@ def _order(scenario: str, run: CachingRun) -> list[int]:
 
 @dataclass(frozen=True)
 class _Work:
-    """What the engine computes for the requests of a run, by order of issue."""
+    """The work of the engine for the requests of a run, by order of issue."""
 
     samples: list[int]
     prefill: Times
@@ -130,12 +130,12 @@ _WORK: dict[tuple[str, float, str, tuple[CachingRun, ...], float], _Work] = {}
 
 
 def _work(system: System, runs: tuple[CachingRun, ...]) -> _Work:
-    """Of the last run; the earlier ones count, because the engine is the same or something outlives it."""
+    """Return the work of the last run. Earlier runs count, because the engine or other storage remembers them."""
     if not system.cheat:
         runs = runs[-1:]
     elif system.cheat != "cache-on-disk":
         runs = tuple(run for run in runs if run.engine == runs[-1].engine)
-    # Only this one looks at the clock.
+    # Only this cheat reads the clock
     sample_ms = system.sample_ms if system.cheat == "merge-equal" else 0.0
     key = (system.scenario, system.saving, system.cheat, runs, sample_ms)
     if key not in _WORK:
@@ -166,7 +166,7 @@ _SERVED: dict[tuple[System, int], Served] = {}
 
 
 def _served(system: System, runs: tuple[CachingRun, ...]) -> Served:
-    """The last of the runs, with as many requests at a time as there are slots."""
+    """Return the last run, with as many concurrent requests as there are slots."""
     work = _work(system, runs)
     key = (system, id(work))
     if key not in _SERVED:
@@ -190,26 +190,26 @@ def _served(system: System, runs: tuple[CachingRun, ...]) -> Served:
 
 @dataclass
 class Machine:
-    """How fast the system is at each moment: work that is done until then, piecewise linear."""
+    """The speed of a host over time: the completed work is piecewise linear."""
 
     moments_s: list[float] = field(default_factory=lambda: [0.0])
     work_s: list[float] = field(default_factory=lambda: [0.0])
     speed: float = 1.0  # after the last moment
 
     def then(self, seconds: float, speed: float) -> None:
-        """Be so fast for so long."""
+        """Set the speed for the next seconds."""
         self.moments_s.append(self.moments_s[-1] + seconds)
         self.work_s.append(self.work_s[-1] + seconds * max(speed, 1e-9))
 
     def after(self, start_s: float, work_s: Times) -> Times:
-        """How long work takes that begins at a moment."""
+        """Return the duration of work that begins at a moment."""
         last_s, last_work = self.moments_s[-1], self.work_s[-1]
         moments, work = [*self.moments_s, last_s + 1e9], [*self.work_s, last_work + 1e9 * self.speed]
         return np.asarray(np.interp(np.interp(start_s, moments, work) + work_s, work, moments) - start_s)
 
 
 Chance = np.random.Generator
-# Disturbance → function of a random generator and the undisturbed duration that returns the system's speed.
+# Disturbance → function of a random generator and the undisturbed duration that returns the speed of the system
 Disturbance = Callable[[Chance, float], Machine]
 
 
@@ -218,7 +218,10 @@ def _idle(chance: Chance, run_s: float) -> Machine:
 
 
 def _busy_loop(chance: Chance, run_s: float) -> Machine:
-    """Another process takes half of the time, on and off; each state lasts a tenth of a run to five runs on average."""
+    """Let another process take half of the time, on and off.
+
+    Each state lasts a tenth of a run to five runs on average.
+    """
     machine, busy = Machine(), bool(chance.integers(2))
     mean_s = run_s * 10 ** chance.uniform(-1, 0.7)
     for _ in range(200):
@@ -249,7 +252,7 @@ def _slow_first_run(chance: Chance, run_s: float) -> Machine:
 
 
 def _ramp(chance: Chance, run_s: float) -> Machine:
-    """The frequency rises or falls by 30 % in the time of a quarter of a run to four runs."""
+    """Raise or lower the frequency by 30 % in the time of a quarter of a run to four runs."""
     machine, end = Machine(), chance.choice((0.7, 1.3))
     machine.then(run_s * chance.uniform(0, 2), 1.0)
     steps = 40
@@ -315,7 +318,7 @@ def _lengths(samples: tuple[int, ...]) -> dict[int, tuple[int, float]]:
 
 
 def audit(system: System, disturbance: Disturbance, chance: Chance) -> tuple[AuditOutcome, int]:
-    """One audit: its outcome, and the number of runs."""
+    """Simulate one audit. Return its outcome, and the number of runs."""
     run_s = max(2.0, DEFAULT_SAMPLES * system.sample_ms / 1e3)
     machine, now_s = disturbance(chance, run_s), 0.0
     done: list[Measurement] = []
@@ -329,7 +332,7 @@ def audit(system: System, disturbance: Disturbance, chance: Chance) -> tuple[Aud
 
 @dataclass(frozen=True)
 class Share:
-    """Of simulated audits of one system: verdicts, and the mean and the largest number of runs."""
+    """The verdicts of simulated audits of one system, and the mean and the largest number of runs."""
 
     verdicts: Counter[str]
     mean_runs: float
@@ -340,7 +343,7 @@ class Share:
 
 
 def simulate(system: System, disturbance: str, audits: int = AUDITS, seed: int = 1) -> Share:
-    """Audits of a system under a disturbance; the same for the same seed."""
+    """Simulate audits of a system under a disturbance, reproducibly for each seed."""
     chance = np.random.default_rng([seed, *f"{system}{disturbance}".encode()])
     outcomes = [audit(system, DISTURBANCES[disturbance], chance) for _ in range(audits)]
     runs = [count for _, count in outcomes]
@@ -348,9 +351,9 @@ def simulate(system: System, disturbance: str, audits: int = AUDITS, seed: int =
 
 
 def is_faster_by_threshold(system: System) -> bool:
-    """Whether a cheat makes a repeating run faster by more than the audit's threshold, without noise.
+    """Return whether a cheat makes a repeating run faster by more than the audit's threshold, without noise.
 
-    With as many samples as the audit of the honest system uses.
+    The number of samples is that of the audit of the honest system.
     """
     honest = System(system.scenario, system.slots, system.sample_ms)
     step, _ = audit(honest, _idle, np.random.default_rng(1))
@@ -389,7 +392,7 @@ def _cheat_cell(system: System) -> str:
 
 
 def row(scenario: str, slots: int, what: str) -> str:
-    """A row of a table: of a disturbance of an honest system, or of a cheat, at every speed."""
+    """Return a row of a table: a disturbance of an honest system, or a cheat, at each speed."""
     cells = [
         _honest_cell(System(scenario, slots, ms), what)
         if what in DISTURBANCES
@@ -400,7 +403,7 @@ def row(scenario: str, slots: int, what: str) -> str:
 
 
 def savings_row(saving: int, rows: int) -> str:
-    """A row of the table of savings, in all systems and loads."""
+    """Return a row of the table of savings, for all systems and loads."""
     cheat = "cache-part" if saving else ""
     systems = [System(scenario, slots, 100, cheat, saving / 100, rows) for scenario, slots in SYSTEMS]
     cells = [_honest_cell(system, load, AUDITS_OF_SAVINGS) for load in LOADS for system in systems]
@@ -408,7 +411,7 @@ def savings_row(saving: int, rows: int) -> str:
 
 
 def table(title: str) -> str:
-    """All rows of a table, as Markdown."""
+    """Return all rows of a table, as Markdown."""
     if title == PARTS:
         systems = [f"{_name(scenario, slots)}, {load}" for load in LOADS for scenario, slots in SYSTEMS]
         lines = [f"| saving | rows | {' | '.join(systems)} |\n", f"|---|---|{'---|' * len(systems)}\n"]
@@ -426,7 +429,7 @@ def _marks(title: str) -> tuple[str, str]:
 
 
 def documented_table(title: str) -> str:
-    """The table that the document has."""
+    """Return the table of the document."""
     start, end = _marks(title)
     return DOCUMENT.read_text().split(start)[1].split(end)[0]
 

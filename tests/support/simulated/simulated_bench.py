@@ -1,4 +1,4 @@
-"""Benches of a simulated engine with slots and noise: the ladder of `bench`, without processes."""
+"""Benches of a simulated engine with slots and noise: the ladder of `bench` without processes."""
 
 import heapq
 import random
@@ -20,7 +20,7 @@ def simulate_bench(
     label: str, *, speed: float, noise: float, rng: random.Random, of_run: float = 0.0, repeats: int = 1,
     like: Sequence[float | None] = (),
 ) -> BenchRecord:  # fmt: skip
-    """A bench of an engine.
+    """Return a bench of an engine.
 
     Args:
         speed: Speed of the engine; 1 = SLOTS / SERVICE_S queries/s.
@@ -45,7 +45,7 @@ def _measured(spec: PlannedBenchRun, speed: float, noise: float, rng: np.random.
     count = max(spec.queries, 800)
     factor = np.maximum(0.1, rng.normal(1, noise, count)) / speed
     arrived = np.zeros(count)
-    if spec.asked_qps is not None:  # LoadGen's arrivals: one pattern, scaled
+    if spec.asked_qps is not None:  # arrivals of LoadGen: one pattern, scaled
         arrived = np.cumsum(np.random.default_rng(7).exponential(1 / spec.asked_qps, count))
     free, first, done = [0.0] * SLOTS, np.empty(count), np.empty(count)
     for place in range(count):

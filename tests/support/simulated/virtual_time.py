@@ -1,8 +1,8 @@
-"""Runs in virtual time: the system under test and an engine on a loop whose clock jumps from timer to timer, and a
-driver that issues what LoadGen would, when it would, by the replay of its seeds (`runs/loadgen/schedule.py`).
+"""Runs in virtual time: the system under test and an engine on a loop whose clock jumps from timer to timer.
 
-What costs minutes in real time costs milliseconds here, and a machine's load changes nothing. That the replay is
-LoadGen's is shown by tests/runs/loadgen; that both drivers come to the same verdicts, by tests/redteam.
+A driver issues queries as LoadGen would, by the replay of its seeds (`runs/loadgen/schedule.py`). Minutes of real time
+take milliseconds here, and the load of the host has no effect. tests/runs/loadgen compares the replay with LoadGen;
+tests/redteam compares the verdicts of both drivers.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock stands still while it works and jumps to the next timer instead of waiting."""
+    """An event loop whose clock stands still while it works, and jumps to the next timer instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`, in virtual time."""
+    """Run a coroutine as `asyncio.run` does, in virtual time."""
     loop = JumpingLoop()
     try:
         return loop.run_until_complete(work)
@@ -51,7 +51,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 @dataclass
 class Answered:
-    """One query, with times in ns from the start of the test."""
+    """One completed query, with times in ns from the start of the test."""
 
     seq: int
     sample_index: int
@@ -60,7 +60,7 @@ class Answered:
     complete_ns: int = 0
     first_ids: list[int] = field(default_factory=list)  # reported
     ids: list[int] = field(default_factory=list)
-    count: int = 0  # tokens, as LoadGen is told
+    count: int = 0  # tokens, as reported to LoadGen
 
     @property
     def ttft_ns(self) -> int:
@@ -73,11 +73,11 @@ class Answered:
 
 @dataclass(eq=False)
 class VirtualLoadgen:
-    """LoadGen's calls, and its issuing: everything at once, by a schedule, or each query after the response before."""
+    """LoadGen's calls and its issuing: all at once, by a schedule, or each query after the previous response."""
 
-    scenario: str  # LoadGen's: Offline, Server, SingleStream
-    order: Sequence[int]  # sample indices in the order of issue
-    offsets_ns: Sequence[int]  # Server: when each is issued
+    scenario: str  # name of LoadGen: Offline, Server, SingleStream
+    order: Sequence[int]  # sample indexes in the order of issue
+    offsets_ns: Sequence[int]  # Server: issue times
     loop: JumpingLoop
     QuerySampleResponse = Response
 
@@ -91,7 +91,7 @@ class VirtualLoadgen:
         return round(self.loop.time() * 1e9)
 
     async def run(self, issue: Callable[[list[Sample]], None]) -> None:
-        """Issue all queries; ends with the last response."""
+        """Issue all queries. Return after the last response."""
         self._issue = issue
         if self.scenario == "Offline":
             self._send(range(len(self.order)))
@@ -134,10 +134,10 @@ def issue_all(
     offsets_ns: Sequence[int] = (),
     admission: Callable[[JumpingLoop], AdmissionControl] | None = None,
 ) -> list[Answered]:
-    """All queries through the system under test and an engine: the responses, by the order of issue.
+    """Issue all queries through the system under test and an engine. Return the responses by the order of issue.
 
     Raises:
-        BaseException: what the system under test reported as the cause of a failure.
+        BaseException: The reported cause of a failure.
     """
     loop = JumpingLoop()
     loadgen = VirtualLoadgen(scenario, order, offsets_ns, loop)
@@ -181,11 +181,11 @@ def issue_order_of(
     unique: bool = False,
     same_index: int | None = None,
 ) -> tuple[list[int], list[int]]:
-    """What LoadGen loads and in which order it issues it.
+    """Return the samples that LoadGen loads and their order of issue.
 
     Args:
-        total: samples of the library.
-        count: samples issued; an accuracy run issues each once.
+        total: Samples of the library.
+        count: Issued samples; an accuracy run issues each once.
     """
     size = total if accuracy else set_size or total
     loaded = shuffled_library(SEEDS.qsl_rng_seed, size)
@@ -197,5 +197,5 @@ def issue_order_of(
 
 
 def schedule_ns(target_qps: float, count: int) -> list[int]:
-    """When LoadGen issues the queries of a Server run."""
+    """Return the times at which LoadGen issues the queries of a Server run."""
     return poisson_offsets_ns(SEEDS.schedule_rng_seed, target_qps, count).tolist()

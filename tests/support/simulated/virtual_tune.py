@@ -1,4 +1,4 @@
-"""`execute_run` in virtual time, for a tune: many runs of the dummy engine, of which the results are read."""
+"""`execute_run` in virtual time, for a tune: many runs of the dummy engine whose results are read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,11 +30,11 @@ from tests.support.simulated.virtual_time import SEEDS, Answered, issue_all, iss
 
 @dataclass
 class VirtualRuns:
-    """In place of `execute_run`, with a clock of its own; notes the runs that ran."""
+    """A replacement of `execute_run` with its own clock. It records the runs."""
 
     ran: list[str] = field(default_factory=list)  # names of their directories
     now_s: float = 0.0
-    interrupted: str = ""  # the run in which a signal comes
+    interrupted: str = ""  # run in which a signal arrives
     refused: set[str] = field(default_factory=set)  # changed options that the sign-off refuses
     signed: list[tuple[list[str], list[str], list[str]]] = field(default_factory=list)  # options, reference, candidate
 
@@ -70,7 +70,7 @@ class VirtualRuns:
         return SimpleNamespace(result=result)
 
     def sign_off(self, scope: SignOffScope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
-        """Return a verdict without looking at the runs."""
+        """Return a verdict without reading the runs."""
         self.signed.append((claim.levers, [path.name for path in ref], [path.name for path in cand]))
         findings = [stated("G-4/no_real_gain", "no gain")] if self.refused & {*claim.levers} else []
         return SignOff(scope, 0.5, "open", levers=claim.levers, findings=findings)
@@ -103,7 +103,7 @@ def _limit_ns(run: PreparedRun, name: str) -> int:
 
 
 def _result(run: PreparedRun, responses: list[Answered]) -> RunNumbers:
-    """What LoadGen says of such responses, as far as it is asked for."""
+    """Return the result of LoadGen on such responses, as far as a tune reads it."""
     seconds = max(one.complete_ns for one in responses) / 1e9
     min_duration_ms = int(setting(run, "min_duration") or run.benchmark.min_duration_ms)
     limits, latencies, verdicts = {}, {}, {}

@@ -1,5 +1,7 @@
-"""A submission tree of benchmarks that this harness cannot run: short runs of the real LoadGen, with their audits and
-the texts that the official scripts write of them."""
+"""A submission tree of benchmarks that this harness cannot run.
+
+It has short runs of the real LoadGen, with their audits and the texts that the official scripts write of them.
+"""
 
 import json
 import shutil
@@ -32,11 +34,11 @@ AUDITS: dict[str, dict[str, object]] = {
     "TEST07": {"mode": 2, **_LOGS, "performance_issue_unique": 1, "sample_concatenate_permutation": 0},
     "TEST09": {"mode": 2, **_LOGS, "performance_issue_unique": 1, "sample_concatenate_permutation": 0},
 }
-# benchmark, scenario, what is run, its audits
+# Benchmark, scenario, runs, audits
 _PLACES: tuple[tuple[str, str, Spec, tuple[str, ...]], ...] = (
     ("resnet50", "SingleStream",
      Spec("", "SingleStream", user_conf={"target_latency": 4, "min_query_count": 66}), ("TEST01", "TEST04")),
-    # With queries for twice the minimum duration at 3 ms each, LoadGen does not run out of them before.
+    # With queries for twice the minimum duration at 3 ms each, LoadGen ends by its duration.
     ("resnet50", "MultiStream", Spec("", "MultiStream", user_conf={"target_latency": 4, "min_query_count": 70}), ()),
     ("stable-diffusion-xl", "Server",
      Spec("", "Server", user_conf={"target_qps": 1000, "target_latency": 20_000, "min_query_count": 500}),
@@ -44,7 +46,7 @@ _PLACES: tuple[tuple[str, str, Spec, tuple[str, ...]], ...] = (
     (WITH_TOKENS, "Offline",
      Spec("", user_conf={"target_qps": 300, "min_query_count": SAMPLES}, latency_s=0.6), ("TEST07", "TEST09")),
 )  # fmt: skip
-# The official scripts take these from the detail log, or what the summary prints of them.
+# The official scripts read these from the detail log, or from the summary.
 _SCORE = {
     "Offline": "result_samples_per_second",
     "Server": "result_completed_samples_per_sec",
@@ -78,7 +80,7 @@ ANY_RUNS = dict(_runs())
 
 
 def any_tree() -> Tree:
-    """Two systems of one submitter. Read it only."""
+    """Return two systems of one submitter. Only read the tree."""
     return Tree(make_and_keep("any-tree", _build) / "tree", ROUND)
 
 

@@ -1,4 +1,4 @@
-"""Clean submission trees to check: one of short real LoadGen runs, one of published full-length ones."""
+"""Clean submission trees to check: one of short real LoadGen runs, one of published full-length runs."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ _SETTINGS: dict[str, dict[str, object]] = {
 
 
 def shorten_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask of short runs what can be asked of them: another size of the dataset and another duration, no more."""
+    """Require of short runs what they can reach: another size of the dataset and another duration."""
     shorten_benchmarks(monkeypatch, SAMPLES, MIN_DURATION_MS)
 
 
@@ -61,8 +61,10 @@ SHORT_RUNS = dict(_short_runs())
 
 
 def short_tree() -> tuple[Tree, Path]:
-    """A closed v6.1 tree of one datacenter system, and the runs that it was made of. Its logs are real; what a
-    submitter writes is made up."""
+    """Return a closed v6.1 tree of one datacenter system, and its runs.
+
+    The logs are real. The files of the submitter are generated.
+    """
     folder = make_and_keep("short-tree", _build_short_tree)
     return Tree(folder / "tree"), folder / "runs"
 
@@ -80,7 +82,7 @@ def _build_short_tree(root: Path) -> None:
 
 
 def fill_place(tree: Tree, place: Place, runs: dict[str, RunDir]) -> None:
-    """Copy the runs into the tree as a submission has them."""
+    """Copy the runs into the tree as in a submission."""
     for run, to in ((runs["performance"], tree.performance(place)), (runs["accuracy"], tree.accuracy(place))):
         to.root.mkdir(parents=True)
         shutil.copy(run.detail, to.detail)
@@ -103,7 +105,7 @@ def fill_place(tree: Tree, place: Place, runs: dict[str, RunDir]) -> None:
 
 
 def verify_text(first: str) -> str:
-    """What the official TEST06 script writes of honest responses."""
+    """Return the text of the official TEST06 script on honest responses."""
     return (
         f"First token check pass: {first}\nEOS check pass: True\nSample length check pass: True\n"
         "TEST06 verification complete\n"
@@ -111,7 +113,7 @@ def verify_text(first: str) -> str:
 
 
 def describe_place(tree: Tree, place: Place) -> None:
-    """measurements and README.md of a scenario."""
+    """Write measurements and README.md of a scenario."""
     tree.measurements(place).parent.mkdir(parents=True, exist_ok=True)
     values = {
         "input_data_types": "int32",
@@ -141,7 +143,7 @@ def _write_accuracy_text(run: RunDir) -> None:
 
 
 def _add_first_tokens(run: RunDir, scenario: str) -> None:
-    """The null SUT sends no data with its first tokens."""
+    """Add data to first tokens, which the null SUT sends without data."""
     if scenario == "Offline":
         return
     entries = json.loads(run.accuracy_log.read_text())
@@ -149,7 +151,7 @@ def _add_first_tokens(run: RunDir, scenario: str) -> None:
 
 
 def build_published_tree(root: Path) -> Tree:
-    """The published edge and datacenter results of one submitter, with what was left out of the copy put in."""
+    """Build the published edge and datacenter results of one submitter, and add missing files."""
     tree = Tree(root / "published", ROUNDS["v5.1"])
     shutil.copytree(PUBLISHED / "closed" / "Intel", tree.root / "closed" / "Intel")
     for folder in (tree.root, *tree.root.rglob("*")):
@@ -158,7 +160,7 @@ def build_published_tree(root: Path) -> Tree:
         tree.readme(place).write_text("# How it was run\n")
         audit = tree.audit(place, "TEST06")
         beside = RunDir(audit.parent / "performance" / "run_1")
-        if beside.root.is_dir():  # the audit's own run lies one directory too high
+        if beside.root.is_dir():  # the run of the audit is one directory too high
             (audit / "performance").mkdir()
             beside.root.rename(audit / "performance" / "run_1")
             beside.root.parent.rmdir()

@@ -1,7 +1,7 @@
-"""Ways to spoil a clean submission tree, each with the rules of which one must find it at the file that it changed.
+"""Changes of a clean submission tree, each with the rules of which one must report the changed file.
 
-A mutation changes a tree on disk and gives back the path that a finding has to name. It works on any tree of any round;
-`None` where the tree has nothing of the kind (no Server scenario, no second system).
+A mutation changes a tree on disk and returns the path that a finding must name. It works on any tree of any round. It
+returns None if the tree has no such part (no Server scenario, no second system).
 """
 
 import json
@@ -23,7 +23,7 @@ SERVER = ("Server", "Interactive")
 
 @dataclass(frozen=True)
 class Mutation:
-    """One way to spoil a tree."""
+    """A change of a tree."""
 
     name: str
     change: Change
@@ -56,24 +56,24 @@ def changed(name: str, rule: str, file: Change, how: Callable[[Path], object]) -
 
 
 def first(tree: Tree, *scenarios: str) -> Place | None:
-    """The first place, of one of the scenarios if some are named."""
+    """Return the first place, of one of the scenarios if some are named."""
     return next((place for place in tree.places() if not scenarios or place.scenario in scenarios), None)
 
 
 def some(tree: Tree) -> Place:
-    """The first place."""
+    """Return the first place."""
     place = first(tree)
     assert place is not None
     return place
 
 
 def performance(tree: Tree) -> RunDir:
-    """The performance run of the first place."""
+    """Return the performance run of the first place."""
     return tree.performance(some(tree))
 
 
 def accuracy(tree: Tree) -> RunDir:
-    """The accuracy run of the first place."""
+    """Return the accuracy run of the first place."""
     return tree.accuracy(some(tree))
 
 
@@ -86,7 +86,7 @@ def edit_text(path: Path, old: str, new: str) -> Path:
 
 
 def edit_object(path: Path, **values: Any) -> Path:
-    """Change fields of a JSON object; None removes one."""
+    """Change fields of a JSON object; None removes a field."""
     kept = {name: value for name, value in json.loads(path.read_text()).items() if name not in values}
     path.write_text(json.dumps(kept | {name: value for name, value in values.items() if value is not None}))
     return path
@@ -101,7 +101,7 @@ def added(text: str) -> Callable[[Path], object]:
 
 
 def copied(folder: Path, name: str) -> Path:
-    """The same directory once more, under another name beside it."""
+    """Copy a directory under another name beside it."""
     return Path(shutil.copytree(folder, folder.with_name(name)))
 
 
@@ -178,7 +178,7 @@ log_values(
 log_values(
     "audit",
     lambda tree, place: RunDir(tree.audit(place, "TEST06") / "performance" / "run_1"),
-    ("audit-settings", "effective_accuracy_log_sampling_target", 0, *SERVER),  # edge, without Server, needs no TEST06
+    ("audit-settings", "effective_accuracy_log_sampling_target", 0, *SERVER),  # edge without Server needs no TEST06
     ("perf-seeds", "effective_schedule_rng_seed", 5),
     ("log-dates", "power_begin", "01-01-2019 00:00:00.000"),
 )
@@ -245,7 +245,7 @@ def performance_log_as_accuracy_log(tree: Tree) -> Path:
 
 
 def in_two_places(rule: str, name: str, run: Callable[[Tree, Place], RunDir], copy: Callable[..., Path]) -> None:
-    """Register a copy of something from the first place to the second."""
+    """Register a copy of a file or directory from the first place to the second."""
 
     def change(tree: Tree) -> Path | None:
         runs = [run(tree, place) for place in tree.places()]
@@ -277,7 +277,7 @@ in_two_places(
 
 @mutation("perf-limits")
 def server_log_as_interactive(tree: Tree) -> Path | None:
-    """Its early stopping was judged by 2000 and 100 ms."""
+    """Early stopping used 2000 and 100 ms."""
     if (place := first(tree, "Server")) is None:
         return None
     interactive = Place(place.division, place.organization, place.system, place.benchmark, "Interactive")
@@ -298,7 +298,7 @@ def accuracy_log(tree: Tree) -> Path:
 
 
 def _after(path: Path, mark: str, change: Callable[[str], str], end: str = ",") -> None:
-    """Change what stands between a mark and the next end."""
+    """Change the text between a mark and the next end."""
     content = path.read_bytes()
     start = content.index(mark.encode()) + len(mark)
     stop = content.index(end.encode(), start)
@@ -336,7 +336,7 @@ changed(
 changed(
     "answers_of_another_run",
     "log-order",
-    accuracy_log,  # another sample index, as long as the one that was there
+    accuracy_log,  # another sample index, as long as the original
     lambda path: _after(path, '"qsl_idx" : ', lambda old: str((int(old) + 1) % 10 ** len(old)).rjust(len(old))),
 )
 
@@ -345,7 +345,7 @@ changed(
 
 
 def audited(tree: Tree) -> Path | None:
-    """The responses of an audit that has them."""
+    """Return the responses of an audit that has them."""
     logs = (tree.audit(place, "TEST06") / "accuracy" / "mlperf_log_accuracy.json" for place in tree.places())
     return next((log for log in logs if log.is_file()), None)
 
@@ -389,7 +389,7 @@ def responses(rule: str, name: str, change: Callable[[list[dict[str, Any]]], lis
 
 
 def _ids(entry: dict[str, Any], ids: list[int]) -> dict[str, Any]:
-    """The entry with other IDs, as wide as its own."""
+    """Return the entry with other IDs of the same width."""
     width = len(entry["data"]) // entry["token_count"] // 2
     words = [one.to_bytes(width, "little").hex().upper() for one in ids]
     first = {"token_data": words[0]} if "token_data" in entry else {}

@@ -1,4 +1,4 @@
-"""The dummy engine: the same response to the same prompt, tokens in time, and each fault on purpose."""
+"""The dummy engine: equal responses to equal prompts, tokens in time, and each planted fault."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ PROMPT = [1, 2, *range(100, 160)]
 
 
 def serve(engine: DummyEngine, *prompts: list[int]) -> list[FakeSink]:
-    """Submit prompts as queries 0, 1, …, in virtual time; what became of each."""
+    """Submit prompts as queries 0, 1, …, in virtual time. Return their sinks."""
 
     async def work() -> list[FakeSink]:
         await engine.start()
@@ -49,7 +49,7 @@ def test_a_response_is_a_part_of_the_prompt() -> None:
     assert response[:60] == PROMPT[2:62][: len(response)]
     assert SHORTEST_OUTPUT <= len(response) <= 128
     lengths = {len(engine.response([1, 2, number])) for number in range(200)}
-    assert len(lengths) > 50  # honest counts differ from sample to sample
+    assert len(lengths) > 50  # honest counts differ between samples
 
 
 def test_responses_have_the_requested_lengths() -> None:

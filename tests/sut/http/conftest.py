@@ -1,4 +1,4 @@
-"""Clients are tested on the event loop that a client process has."""
+"""Clients are tested on the event loop of a client process."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A client, started against a server of the tests that speaks as its documents say, with some prompts."""
+"""A client of a server of the tests, which responds as documented, with some prompts."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ Events = list[tuple[str, Any]]
 
 
 class Listener(FakeSink):
-    """Knows when its request is over."""
+    """A listener that knows when its request is over."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
@@ -49,7 +49,7 @@ def engine_for(
 
 @contextlib.asynccontextmanager
 async def started_engine(url: str, **options: Any) -> AsyncIterator[EndpointEngine]:
-    """A client that is ready, for as long as the context lasts."""
+    """Yield a client that is ready."""
     engine = engine_for(url, **options)
     try:
         await engine.start()
@@ -59,7 +59,7 @@ async def started_engine(url: str, **options: Any) -> AsyncIterator[EndpointEngi
 
 
 async def failure_seen(engine: EndpointEngine) -> str:
-    """Look at the engine until it is no longer alive; returns what it says."""
+    """Look at the engine until it is no longer alive. Return its message."""
 
     async def watch() -> str:
         while True:
@@ -81,7 +81,7 @@ async def _ended(engine: EndpointEngine, listeners: list[Listener]) -> None:
 
 
 async def responses(engine: EndpointEngine, prompts: list[list[int]]) -> list[Events]:
-    """Ask all prompts at once, as timed queries; return after the ends of the responses were checked."""
+    """Send all prompts at once as timed queries. Return after the ends of the responses were checked."""
     listeners = [Listener() for _ in prompts]
     for seq, (prompt, listener) in enumerate(zip(prompts, listeners, strict=True)):
         engine.submit(Request(listener, prompt, 0, seq, seq, time.time_ns()))
@@ -91,7 +91,7 @@ async def responses(engine: EndpointEngine, prompts: list[list[int]]) -> list[Ev
 
 
 async def ask_all(url: str, **options: Any) -> tuple[EngineReport, list[Events]]:
-    """Start an engine, ask the prompts, stop it."""
+    """Start an engine, send the prompts, stop it."""
     engine = engine_for(url, **options)
     try:
         report = await engine.start()
@@ -101,7 +101,7 @@ async def ask_all(url: str, **options: Any) -> tuple[EngineReport, list[Events]]
 
 
 def failure_of(events: Events) -> str:
-    """The message of the failure that a request ended with."""
+    """Return the message of the failure that ended a request."""
     kind, error = events[-1]
     assert kind == "failed", events
     assert isinstance(error, ExecutionError)
@@ -109,7 +109,7 @@ def failure_of(events: Events) -> str:
 
 
 async def probe_server(url: str, row: Row, **options: Any) -> None:
-    """Ask the prompts twice through a box that does a trick to the responses; it ends as the table says."""
+    """Send the prompts twice through a proxy that manipulates the responses. Check that they end as in the table."""
     async with (
         Box(url, trick=row.make(), honest_for=3) as box,  # the probes
         started_engine(box.url, connections=len(PROMPTS), **options) as engine,

@@ -15,7 +15,7 @@ Change = Callable[[list[Step]], list[Step] | Reply]
 
 
 class HonestUntilTimed:
-    """Speaks a server's words, vLLM's if not told; a fault is in every response to one of the timed prompts."""
+    """A server that is honest, by default as vLLM, until one of the timed prompts; these have a fault."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class HonestUntilTimed:
 async def engine_of_faulty_server(
     change: Change, prompts: list[list[int]] = PROMPTS, **options: Any
 ) -> AsyncIterator[EndpointEngine]:
-    """A client that is ready, of a server of vLLM's dialect with a fault."""
+    """Yield a client that is ready, of a server of vLLM's dialect with a fault."""
     async with (
         HttpServer("/v1/completions", HonestUntilTimed(change, prompts), "vllm") as server,
         started_engine(server.url, **options) as engine,
@@ -150,7 +150,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
 
 
 def _counting(more: int | None) -> Change:
-    """In the last event that has it, the count of the response's tokens; None: without it."""
+    """Change the token count in the last event that has it; None removes it."""
 
     def recount(content: Any) -> bool:
         has_changed = False
@@ -187,7 +187,7 @@ IN_ALL_DIALECTS: dict[str, tuple[Change, str]] = {
 
 
 def cut(data: list[Step], sizes: int) -> list[Step]:
-    """The same bytes in chunks of another size, whatever stands at their borders."""
+    """Split the bytes into chunks of another size, at any border."""
     content = b"".join(step for step in data if isinstance(step, bytes))
     return [content[place : place + sizes] for place in range(0, len(content), sizes)]
 

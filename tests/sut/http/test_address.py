@@ -55,7 +55,7 @@ def test_complete_and_truncated_keys_are_hidden(monkeypatch: pytest.MonkeyPatch)
 def test_local_and_remote_addresses_are_distinguished() -> None:
     for host in ("127.0.0.1", "127.8.0.1", "[::1]", "localhost"):
         assert ServerAddress.parse(f"http://{host}:8000").is_here(), host
-    for host in ("192.0.2.1", "no-such-host.invalid"):  # a documentation address: nothing is sent there
+    for host in ("192.0.2.1", "no-such-host.invalid"):  # a documentation address, to which nothing is sent
         assert not ServerAddress.parse(f"http://{host}:8000").is_here(), host
 
 

@@ -1,4 +1,4 @@
-"""What changes no ID of a response changes nothing; what a box on the way does; connections come and go."""
+"""Harmless changes of a stream, manipulations by a proxy, and connections that open and close."""
 
 import asyncio
 import contextlib
@@ -101,7 +101,7 @@ async def test_a_server_that_closes_connections_is_contacted_less_often(
 @pytest.mark.parametrize("name", ROWS)
 async def test_each_proxy_manipulation_fails_or_is_recorded(name: str) -> None:
     def metrics() -> Reply:
-        """A counter of the tokens that the server makes."""
+        """Return a counter of the tokens that the server generates."""
         made = sum(
             len(response_ids(body["prompt"], body["max_tokens"], body["min_tokens"], body["stop_token_ids"]))
             for body in server.requests

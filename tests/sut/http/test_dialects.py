@@ -1,4 +1,4 @@
-"""Every dialect against a server that speaks as its documents say: IDs in, IDs out, counted and checked."""
+"""Each dialect with a server that responds as documented: IDs in, IDs out, counted and checked."""
 
 import asyncio
 from typing import Any

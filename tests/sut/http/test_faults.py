@@ -1,4 +1,4 @@
-"""What a server, or a box in front of it, can do to a response: each is found and told, none is mended."""
+"""Faults of a response by a server or a proxy: each one is detected and reported, and none is repaired."""
 
 import asyncio
 import re
@@ -55,7 +55,7 @@ async def test_faults_fail_requests_in_each_dialect(name: str) -> None:
 
 @pytest.mark.parametrize("times_count", [True, False])
 async def test_unstreamed_responses_end_a_run_with_latency_limits(times_count: bool) -> None:
-    """A box that keeps a stream back until it is over: TTFT would be the latency, and TPOT nothing."""
+    """A proxy that keeps a stream until its end would make TTFT the latency, and TPOT zero."""
 
     def change(steps: list[Step]) -> list[Step]:
         return [b"".join(step for step in steps if isinstance(step, bytes))]
@@ -73,7 +73,7 @@ async def test_unstreamed_responses_end_a_run_with_latency_limits(times_count: b
 def test_a_late_client_is_not_reported_as_a_server_fault() -> None:
     async def block_the_loop() -> None:
         while True:
-            time.sleep(4 * PAUSE_S)  # on the loop, so that both of a response's chunks are there
+            time.sleep(4 * PAUSE_S)  # on the loop, so that both chunks of a response have arrived
             await asyncio.sleep(0)
 
     async def run(url: str) -> None:
@@ -95,7 +95,7 @@ def test_a_late_client_is_not_reported_as_a_server_fault() -> None:
         asyncio.run(run(server.url))
 
 
-@pytest.mark.parametrize("kept", [1, 3])  # steps of a response before the silence: the first ID; all IDs, but no end
+@pytest.mark.parametrize("kept", [1, 3])  # steps of a response before the silence: the first ID; all IDs without end
 async def test_a_response_that_stalls_fails(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "END_LIMIT_S", 2.0)
     change: Change = lambda steps: [*steps[:kept], HANG]  # noqa: E731
@@ -117,7 +117,7 @@ async def test_a_missing_response_fails_although_others_arrive(with_head: bool) 
 
 
 async def test_a_request_reports_only_one_end() -> None:
-    """A reset behind a fault that was told already adds nothing that LoadGen could be told twice."""
+    """A reset after a reported fault adds nothing that LoadGen could receive twice."""
     change: Change = lambda steps: [steps[0], b"data: {]\n\n", RESET]  # noqa: E731
     async with engine_of_faulty_server(change, connections=1) as engine:
         (reported,) = await responses(engine, PROMPTS[:1])
@@ -126,7 +126,7 @@ async def test_a_request_reports_only_one_end() -> None:
 
 
 async def test_a_duplicate_response_ends_the_run() -> None:
-    """A box on the way that answers once more: the next request must not be given what belongs to this one."""
+    """A proxy responds once more. The next request must not receive that response."""
     again = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 14\r\n\r\ndata: [DONE]\n\n"
     change: Change = lambda steps: in_events(steps, ending=b"0\r\n\r\n" + again)  # noqa: E731
     async with engine_of_faulty_server(change, connections=1) as engine:

@@ -1,4 +1,4 @@
-"""The route of a server: one function decides it, and requests only the routes that the user named."""
+"""The route of a server: one function decides it, and only the named routes are requested."""
 
 import pytest
 
@@ -75,7 +75,7 @@ def test_a_url_with_another_route_is_refused() -> None:
 
 
 async def test_only_the_named_route_is_requested() -> None:
-    """A server with both routes, and one that has only the other route."""
+    """One server has both routes, and one has only the other route."""
     async with HttpServer((COMPLETIONS, CHAT), reply_text, "somebody") as server:
         for route, dialect in ((CHAT, "openai-chat"), (COMPLETIONS, "openai"), ("", "openai")):
             server.lines.clear()

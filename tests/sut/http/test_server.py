@@ -1,4 +1,4 @@
-"""Questions to a server before and after a run: whatever comes back is bounded, and told without Python's names."""
+"""Requests to a server before and after a run: each response is limited, and reported without names of Python."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The end of a stream: its last token completes the query, and what follows is checked."""
+"""The end of a stream: its last token completes the query, and the rest is checked."""
 
 import asyncio
 from collections.abc import AsyncIterator

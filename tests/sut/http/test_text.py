@@ -41,7 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class HonestAtFirst:
-    """Speaks well to the probes, and another way to the timed queries."""
+    """A server that is honest in the probes, and has a fault in the timed queries."""
 
     def __init__(self, make_reply: MakeReply) -> None:
         self._make_reply, self._requests = make_reply, 0
@@ -66,7 +66,7 @@ async def engine_of_text_server(
 async def ask_text_server(
     make_reply: MakeReply, model: str, **more: Any
 ) -> tuple[list[Events], EngineObserved, ServerClient]:
-    """Ask the prompts of a server that speaks like this."""
+    """Send the prompts to a server with these replies."""
     async with engine_of_text_server(make_reply, model, **more) as engine:
         reported = await responses(engine, PROMPTS)
         observed = await engine.observed()
@@ -111,7 +111,7 @@ async def test_text_is_tokenized_by_the_tokenizer_of_the_model(dialect: str, str
 
 
 class TimedListener(Listener):
-    """Notes the time to the first token, by the client's reads."""
+    """A listener that records the time to the first token at the client's reads."""
 
     ttft_ns = 0
 
@@ -126,7 +126,7 @@ async def test_a_role_without_text_is_not_a_first_token(model: str) -> None:
         engine.submit(Request(listener, PROMPTS[0], 0, 0, 0, time.time_ns()))
         await patiently(listener.over.wait(), "the response")
         client = (await engine.observed()).engines[0]["client"]
-    assert listener.ttft_ns >= PAUSE_S * 1e9  # the text came so long after the role
+    assert listener.ttft_ns >= PAUSE_S * 1e9  # the text came this long after the role
     assert client["chunks"] == EXACT.max_tokens
 
 
@@ -196,7 +196,10 @@ async def test_only_vllm_is_requested_to_count_the_tokens_of_each_chunk(
 
 
 async def test_without_tokenizer_loadgen_receives_zero_ids(model: str) -> None:
-    """As many as the server reports tokens; without usage as many as chunks came, which is an estimate."""
+    """Their number is that of the tokens that the server reports.
+
+    Without usage, it is that of the chunks, an estimate.
+    """
     reported, observed, client = await ask_text_server(text.several_at_first, BYTES)
     assert [events[1][1][0] for events in reported] == [[0] * 8] * 4
     assert client.text is not None
@@ -204,7 +207,7 @@ async def test_without_tokenizer_loadgen_receives_zero_ids(model: str) -> None:
     assert any(
         "32 tokens arrived in 20 chunks: the first chunk may contain multiple tokens" in note for note in observed.notes
     )
-    # The finish reason `length` states the number; another finish reason does not.
+    # The finish reason `length` states the number. Another finish reason does not.
     reported, observed, _ = await ask_text_server(
         lambda body: text.several_at_first({**body, "stream_options": {}}), BYTES
     )

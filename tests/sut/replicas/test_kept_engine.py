@@ -1,4 +1,4 @@
-"""An engine that serves several runs: started once, warmed once, started again when it ended, and never left behind."""
+"""An engine for multiple runs: started and warmed up once, restarted after its end, and never left behind."""
 
 import io
 import os
@@ -37,7 +37,7 @@ def keeper(tmp_path: Path) -> Iterator[EngineKeeper]:
 
 @pytest.fixture
 def run(keeper: EngineKeeper, tmp_path: Path) -> Run:
-    """Runs on the kept engine."""
+    """Return a function that starts runs on the kept engine."""
 
     def start(name: str, scenario: str, *, conf: str = USER_CONF, watch: Any = lambda _: None, **more: Any) -> RunDir:
         user_conf = tmp_path / f"{name}.conf"
@@ -101,7 +101,7 @@ def test_requests_of_a_stopped_run_do_not_reach_the_next_run(run: Run) -> None:
     second = run("next", "Offline", conf=conf + "*.Offline.target_qps = 0.001\n", **slow)
     assert number_on_engine(manifest(second)) == 2
     table = read_request_table(second.requests)
-    assert (table.complete_ns - table.issue_ns).max() < 60e9  # behind nothing of the first run
+    assert (table.complete_ns - table.issue_ns).max() < 60e9  # after no request of the first run
 
 
 def test_a_dead_engine_is_restarted_a_limited_number_of_times(run: Run, keeper: EngineKeeper) -> None:

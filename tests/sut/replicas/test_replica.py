@@ -1,4 +1,4 @@
-"""Which replica a query goes to, which of its outcomes travel together, and a node's death."""
+"""The choice of a replica for a query, common transfers of responses, and the death of a node."""
 
 import asyncio
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from tests.support.runs.records import run_plan
 
 
 class SentMessages:
-    """Takes what is sent to the run."""
+    """A transport that keeps what is sent to the run."""
 
     def __init__(self) -> None:
         self.messages: list[Any] = []
@@ -37,7 +37,7 @@ class SentMessages:
 def test_responses_are_sent_together_only_without_latency_limits(
     scenario: str, concurrency: int | None, messages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_module, "GATHER_S", 1.0)  # longer than a pause of the machine
+    monkeypatch.setattr(replica_module, "GATHER_S", 1.0)  # longer than a pause of the host
 
     async def run() -> list[Any]:
         plan = run_plan(loadgen_scenario=scenario, concurrency=concurrency).model_dump(mode="json")
@@ -67,7 +67,7 @@ def test_a_dead_node_ends_its_replicas() -> None:
 
 
 class Replicas:
-    """Handles that are given queries."""
+    """Handles that receive queries."""
 
     def __init__(self, replicas: int, queries: int) -> None:
         self.handles = [ReplicaHandle(index, LocalProcesses(), 60.0) for index in range(replicas)]
@@ -97,7 +97,7 @@ def test_a_query_without_a_first_token_weighs_more() -> None:
     replicas = Replicas(2, 2)
     assert replicas.chosen == [0, 1]
     replicas.handles[0].first_token(0)
-    # One open query with its first token weighs 1, one without 1 + the weight of a prompt.
+    # One open query with its first token weighs 1, one without weighs 1 + the weight of a prompt.
     assert [replicas.choose() for _ in range(2)] == [0, 1]
     assert [handle.weight for handle in replicas.handles] == [2 + PREFILL_WEIGHT, 2 * (1 + PREFILL_WEIGHT)]
 

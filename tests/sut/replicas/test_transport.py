@@ -1,4 +1,4 @@
-"""What a run and its replicas exchange: who may connect, and that nothing is lost."""
+"""Messages between a run and its replicas: permitted connections, and no losses."""
 
 import asyncio
 import contextlib
@@ -58,7 +58,7 @@ async def test_a_transport_waits_for_its_poll_interval() -> None:
     await until(lambda: len(at_run) == 3 or run_end._has_message())
     while run_end._has_message():
         run_end._poll()
-    run_end._poll()  # nothing has come meanwhile: what comes now is heard at once
+    run_end._poll()  # nothing has arrived meanwhile, so a new message is received at once
     replica_end.send(b"fourth")
     await until(lambda: at_run == [b"first", b"second", b"third", b"fourth"])
     replica_end.close()
@@ -67,7 +67,7 @@ async def test_a_transport_waits_for_its_poll_interval() -> None:
 
 
 async def test_a_full_queue_keeps_the_order_without_blocking() -> None:
-    large = b"x" * 200_000  # more than the kernel's buffers take
+    large = b"x" * 200_000  # more than the buffers of the kernel
     keys = KeyPair.new()
     run = RunSocket("127.0.0.1", {keys.public}, queue=2)
     at_run: list[list[bytes]] = []

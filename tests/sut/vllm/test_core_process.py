@@ -1,4 +1,4 @@
-"""When the core's process is made by a server of the run's process."""
+"""The condition for a core process that a fork server creates."""
 
 import pytest
 
@@ -13,7 +13,7 @@ ALONE = {"distributed_executor_backend": "uni"}
     [
         (ALONE, {PRELOAD: LIBRARY}, True),
         (ALONE, {}, False),  # the library would be missing in the core
-        (ALONE, {PRELOAD: "/other.so"}, False),  # the user's own
+        (ALONE, {PRELOAD: "/other.so"}, False),  # set by the user
         (ALONE, {PRELOAD: LIBRARY, START_METHOD: "spawn"}, False),
         ({**ALONE, "data_parallel_size": 2}, {PRELOAD: LIBRARY}, False),
         ({"distributed_executor_backend": "mp"}, {PRELOAD: LIBRARY}, False),

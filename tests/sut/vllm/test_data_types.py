@@ -1,4 +1,4 @@
-"""What is said about vLLM's CPU build (sut/vllm/cpu.py, check_data_types) holds for the one that is installed."""
+"""Facts on vLLM's CPU build (sut/vllm/cpu.py, check_data_types), compared with the installed build."""
 
 import mmap
 import re
@@ -21,13 +21,13 @@ OF_FILES = {"auto_awq.py": "awq", "auto_gptq.py": "gptq", "fp8.py": "fp8", "quar
 
 
 def operations(name: str, *wanted: bytes) -> list[bool]:
-    """Whether a library of vLLM has these operations, by their schemas."""
+    """Return whether a library of vLLM has these operations, by their schemas."""
     with (VLLM / name).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return [content.find(one) >= 0 for one in wanted]
 
 
 def test_compiled_libraries_have_the_expected_operations() -> None:
-    nothing = b"static_scaled_fp8_quant() -> ()"  # a name without arguments: it cannot be called
+    nothing = b"static_scaled_fp8_quant() -> ()"  # a name without arguments, which cannot be called
     assert operations("_C_AVX2.abi3.so", b"onednn_scaled_mm(", b"cpu_gemm_wna16(", nothing) == [True, False, True]
     assert operations("_C_AVX512.abi3.so", b"cpu_gemm_wna16(", b"fp8_scaled_mm_cpu(", nothing) == [True, False, True]
 

@@ -1,4 +1,4 @@
-"""What is asked of vLLM, with stand-ins that have the signatures of its versions."""
+"""The calls of vLLM, with stand-ins that have the signatures of its versions."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ INTERVAL = SAMPLING.max_tokens + 1
 
 @dataclass
 class Parameters24:
-    """SamplingParams of 0.24, as far as it is asked for: no stream_interval."""
+    """The used part of SamplingParams in 0.24: no stream_interval."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -32,14 +32,14 @@ class Parameters24:
 
 @dataclass
 class Parameters28(Parameters24):
-    """Of 0.28 and later."""
+    """The used part of SamplingParams in 0.28 and later."""
 
     stream_interval: int | None = None
 
 
 @dataclass
 class Arguments:
-    """AsyncEngineArgs."""
+    """The used part of AsyncEngineArgs."""
 
     model: str = ""
     max_num_seqs: int | None = None
@@ -58,7 +58,7 @@ def number_of(variable: str) -> int:
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Put a stand-in for a vLLM in its place."""
+    """Return a function that installs a stand-in for a vLLM."""
 
     def install(version: str, parameters: type, arguments: type = Arguments, **gone: bool) -> None:
         parts = {
@@ -149,7 +149,7 @@ def test_a_missing_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class RefusingArguments(Arguments):
-    """Refuses some models, numbers and pairs when a configuration is to be made of it."""
+    """Arguments that refuse some models, numbers and pairs when a configuration is created."""
 
     max_model_len: int = 0
 

@@ -1,4 +1,4 @@
-"""What vLLM computes on: its own word, requested in another process, with a stand-in for its platform object."""
+"""The device of vLLM: its own report in another process, with a stand-in for its platform object."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ AddPlatform = Callable[..., Machine]
 
 @pytest.fixture
 def add_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddPlatform:
-    """Asks a vLLM whose platform is the one described."""
+    """Return a function that asks a vLLM with the described platform."""
 
     def ask(
         name: str, devices: int = 0, variable: str = "", dtypes: str = "[]", more: str = "", sampler: bool = False

@@ -1,4 +1,4 @@
-"""What became of an option: found where an engine keeps it, compared by meaning and not by type."""
+"""The effective value of an option: found where an engine keeps it, compared by meaning and not by type."""
 
 import dataclasses
 import enum
@@ -75,7 +75,7 @@ def test_an_option_is_found_where_vllm_keeps_it() -> None:
 
 
 def nested(place: str, value: Any) -> Any:
-    """An object in which `place`, a dotted name, stands for the value."""
+    """Return an object in which `place`, a dotted name, has the value."""
     for name in reversed(place.split(".")):
         value = SimpleNamespace(**{name: value})
     return value
@@ -101,7 +101,7 @@ def test_a_common_option_name_is_searched_in_its_part_only() -> None:
 
 @pytest.mark.vllm
 def test_the_installed_vllm_configuration_has_each_option() -> None:
-    """The places exist in the installed vLLM, whose names change from version to version."""
+    """The places exist in the installed vLLM. Their names change between versions."""
     from vllm.config import (
         AttentionConfig,
         CacheConfig,

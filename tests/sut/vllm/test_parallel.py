@@ -1,4 +1,4 @@
-"""Copies of the model, devices of a copy, and what each replica has to itself."""
+"""Ranks, the devices of a rank, and the resources of each replica."""
 
 import json
 import math
@@ -58,11 +58,11 @@ def test_memory_of_an_unknown_architecture_is_that_of_its_weights(tmp_path: Path
     [
         ("8B", 8, 80, (8, 1)),  # H100
         ("8B", 3, 80, (3, 1)),
-        ("8B", 8, 24, (4, 2)),  # L4: the weights fit on one, a batch's cache does not
+        ("8B", 8, 24, (4, 2)),  # L4: the weights fit on one device, the cache of a batch does not
         ("8B", 4, 40, (4, 1)),  # A100-40G
         ("70B", 8, 80, (2, 4)),
         ("70B", 8, 192, (8, 1)),  # MI300X
-        ("70B", 2, 80, (1, 2)),  # hardly room, and nothing better
+        ("70B", 2, 80, (1, 2)),  # hardly enough memory, and no better layout
         ("70B", 1, 80, (1, 1)),
     ],
     indirect=["size"],

@@ -1,4 +1,4 @@
-"""Both engines towards vLLM, with stand-ins for AsyncLLM and LLMEngine: what is asked, what becomes of outputs."""
+"""Both engines with stand-ins for AsyncLLM and LLMEngine: the calls, and the handling of outputs."""
 
 import asyncio
 from collections import deque
@@ -22,10 +22,10 @@ ANSWERED = [("first", 1), ("done", ([1, 2, 3], "length", 0))]
 
 
 class VllmStandIn:
-    """Responses as vLLM does with output kind DELTA: each request with the same pieces, new ids in each.
+    """Responses of vLLM with output kind DELTA: each request has the same pieces, new IDs in each.
 
     Args:
-        error: raised at the end of a response, or in step `error_at`.
+        error: Raised at the end of a response, or in step `error_at`.
     """
 
     def __init__(self, pieces: list[list[int]] = PIECES, *, error: Exception | None = None, error_at: int = 0) -> None:
@@ -41,7 +41,7 @@ class VllmStandIn:
         return SimpleNamespace(outputs=[response], finished=finished, **facts)
 
     async def generate(self, prompt: Any, parameters: Any, name: str, *, priority: int) -> AsyncIterator[Any]:
-        """AsyncLLM's."""
+        """Yield outputs as AsyncLLM does."""
         self.requests.append((prompt, priority))
         for number, ids in enumerate(self._pieces, start=1):
             yield self._output(name, ids, finished=number == len(self._pieces))
@@ -49,14 +49,14 @@ class VllmStandIn:
             raise self._error
 
     def add_request(self, name: str, prompt: Any, parameters: Any, *, priority: int) -> None:
-        """LLMEngine's."""
+        """Add a request as LLMEngine does."""
         if len(prompt["ids"]) > 10:
             raise ValueError("prompt too long")
         self.requests.append((prompt, priority))
         self._open[name] = deque(self._pieces)
 
     def step(self) -> list[Any]:
-        """LLMEngine's."""
+        """Compute a step as LLMEngine does."""
         self.steps += 1
         if self._error is not None and self.steps == self._error_at:
             raise self._error
@@ -75,7 +75,7 @@ def engine_around(llm: VllmStandIn, kind: type[VllmEngine], *, stream: bool = Tr
 
 
 def submit_and_run(engine: VllmEngine, *requests: Request) -> None:
-    """Submit requests and run the loop until nothing is left to do on it."""
+    """Submit requests, and run the loop until no work remains on it."""
 
     async def work() -> None:
         for request in requests:

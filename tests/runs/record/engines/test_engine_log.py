@@ -1,4 +1,4 @@
-"""engine.log: the configuration that the engine printed, and what its own process failed with, for people."""
+"""engine.log: the configuration that the engine printed, and the error of its process, for people."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def test_the_cause_is_the_last_error_of_the_engine_process(tmp_path: Path, cause
 
 @pytest.mark.parametrize(("core", "copies"), [("EngineCore", 1), ("EngineCore_DP0", None)])
 def test_the_number_of_ranks_is_unknown_from_the_log_of_one_rank(tmp_path: Path, core: str, copies: int | None) -> None:
-    """vLLM 0.32, with data_parallel_size=2."""
+    """The log is of vLLM 0.32 with data_parallel_size=2."""
     log = tmp_path / "engine.log"
     log.write_text(
         f"({core} pid=7) INFO 11-22 17:02:30 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
@@ -46,7 +46,7 @@ def test_the_number_of_ranks_is_unknown_from_the_log_of_one_rank(tmp_path: Path,
     assert configuration.get("data_parallel_size") == copies
 
 
-# Lines of vLLM 0.32.0, in their order; the last three of the CUDA build.
+# Lines of vLLM 0.32.0 in their order. The last three are of the CUDA build.
 START_LINES = [
     ("Resolved architecture: LlamaForCausalLM", ""),
     ("(Worker pid=9) INFO 11-21 12:26:10 [cpu_model_runner.py:68] Starting to load model /m...", "loading weights"),
