@@ -227,7 +227,7 @@ def prefix_caching(folder: Path) -> None:
 
 # Change of an audit → rule, severity and text of the finding.
 CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "another engine": (other_engine, "FAIL caching_audit_forged", "manifest.json was changed after the run ended"),
+    "another engine": (other_engine, "FAIL caching_audit_forged", "manifest.json"),
     "another engine, sealed anew": (
         lambda folder: [other_engine(folder), reseal(RunDir(first_run(folder, "repeat")))],
         "FAIL caching_audit_forged", "engine_options.slots: 1 in the first, 9 in the second",
@@ -244,7 +244,7 @@ CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
         for kind in ("repeat", "few", "reference")
     },
     "with other rows": (other_rows, "FAIL caching_audit_forged", "the rows of the dataset differ"),
-    "of an earlier version": (of_an_earlier_version, "FLAG caching_audit_absent", "an earlier version of the harness"),
+    "of an earlier version": (of_an_earlier_version, "FLAG caching_audit_absent", "earlier version"),
 }  # fmt: skip
 
 

@@ -71,13 +71,13 @@ def test_a_rehearsal_tree_is_complete_and_marked(build: Submit, campaign: Campai
     assert record["signoff"]["audit_scope"] == "bundle"
     assert record["signoff"]["verdict"] in ("PASS", "FLAG")
     assert record["system"]["cooling"] == {"value": "air", "from": "file"}
-    assert "the dummy engine runs no model" in record["rehearsal"]
+    assert any("dummy engine" in reason for reason in record["rehearsal"])
     marked = [tree / REHEARSAL_FILE, *tree.rglob("measurements.json"), *home.glob("results/**/README.md")]
     assert len(marked) == 5
     for path in marked:
         assert REHEARSAL_MARK in path.read_text(), path
     assert json.loads((home / "systems/Box.json").read_bytes())["sw_notes"] == f"{REHEARSAL_MARK}."
-    assert "the dummy engine runs no model" in (tree / REHEARSAL_FILE).read_text()
+    assert "dummy engine" in (tree / REHEARSAL_FILE).read_text()
 
 
 def test_logs_are_copied_unchanged_except_the_truncated_accuracy_log(

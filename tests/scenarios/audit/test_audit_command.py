@@ -125,10 +125,8 @@ def test_test06_ignores_an_audit_config_in_the_working_directory(run_main: RunMa
     finished = run_main(*arguments("TEST06", "Server", out, "--target-qps", 200))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     folder = out / "audit" / "TEST06"
-    assert (folder / "verify_accuracy.txt").read_text() == (
-        "First token check pass: True\nEOS check pass: True\nSample length check pass: True\n"
-        "TEST06 verification complete\n"
-    )
+    text = (folder / "verify_accuracy.txt").read_text()
+    assert (text.count("True"), text.count("False"), text.splitlines()[-1]) == (3, 0, "TEST06 verification complete")
     log = (folder / "performance" / "mlperf_log_accuracy.json").read_bytes()
     assert (folder / "accuracy" / "mlperf_log_accuracy.json").read_bytes() == log
     assert len(json.loads(log)) == 100

@@ -117,7 +117,7 @@ def test_a_server_that_fails_one_request_in_fifty_fails_the_bench(bench: Bench) 
 def test_a_server_that_does_not_stream_has_no_tpot(bench: Bench) -> None:
     few = bench({"fault": "sends all at the end"}, "--rates", 4, "--limits", "none")
     assert (few.run.queries, few.run.tpot) == (8, None)
-    assert "TPOT: not measured, because 8 of 8 responses arrived at once" in few.run.reasons
+    assert any(reason.startswith("TPOT: ") for reason in few.run.reasons)
 
 
 def test_many_responses_without_a_stream_fail_the_bench(bench: Bench) -> None:

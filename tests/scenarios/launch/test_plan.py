@@ -182,7 +182,7 @@ def test_a_relative_model_path_is_made_absolute(
 
 def test_ids_outside_the_vocabulary_are_refused(small_model: Path, make_dataset: MakeDataset) -> None:
     prepared(model_path=str(small_model), dataset_path=make_dataset([1, 299]))
-    with pytest.raises(InputError, match=r"row 1.*ID 300 at position 1 is outside 0 to 299"):
+    with pytest.raises(InputError, match=r"row 1.*ID 300"):
         prepared(model_path=str(small_model), dataset_path=make_dataset([1, 2], [1, 300]))
 
 
