@@ -228,17 +228,10 @@ def test_a_missing_metric_is_unverifiable_and_named(runs: FrozenRuns, tmp_path: 
     assert verdict.headline.startswith(f"FAIL (unverifiable), action eject: P-1/null_metric: {key} is null")
 
 
-@pytest.mark.parametrize(
-    ("fault", "rule"),
-    [
-        (["cut", "requests.jsonl", 0.7], "P-1/damaged_raw"),
-        (["empty", "mlperf_log_detail.txt"], "P-1/damaged_raw"),
-        (["remove", "engine.log"], "P-1/missing_raw"),
-    ],
-)
-def test_damaged_evidence_is_unverifiable(runs: FrozenRuns, tmp_path: Path, fault: list[object], rule: str) -> None:
-    verdict = sign_off("harness", [runs.copy(tmp_path / "run", "srv-1", fault), runs("srv-acc")])
-    assert rule in {one.rule for one in verdict.of("error")}
+def test_damaged_evidence_is_unverifiable(runs: FrozenRuns, tmp_path: Path) -> None:
+    damaged = runs.copy(tmp_path / "run", "srv-1", ["cut", "requests.jsonl", 0.7])
+    verdict = sign_off("harness", [damaged, runs("srv-acc")])
+    assert "P-1/damaged_raw" in {finding.rule for finding in verdict.of("error")}
     assert verdict.unverifiable
 
 

@@ -46,8 +46,6 @@ def test_a_consistent_run_has_no_findings(runs: FrozenRuns, name: str) -> None:
     ("run", "faults", "check", "slug", "text"),
     [
         ("off-params", [["set_manifest", "plan.sampling.max_tokens", 128]], "P-4", "other_limit", "with 64"),
-        ("vllm-off", [["empty", "engine.log"]], "P-1", "missing_raw", "log is empty"),
-        ("ss-acc", [["cap_prompts", 512]], "H-2", "other_prompts", "512 tokens instead of"),
         ("off-slots-1", [["set_manifest", "engine.configuration.slots", 4]], "P-7", "more_than_the_batch", "limit"),
         ("srv-1", [["set_detail", "requested_server_target_qps", 201.0]], "P-7", "settings_contradict_record", "200"),
         ("ss-1", [["set_detail", "requested_min_duration_ms", 600000]], "P-7", "settings_contradict_record", "400"),

@@ -282,12 +282,11 @@ def test_command_line_declarations_take_precedence_over_those_of_the_run(frozen:
         ),
     ],
 )
-@pytest.mark.parametrize(("scope", "name"), [("harness", "off-1"), ("bundle", "off-acc")])
 def test_sign_off_reports_a_declaration_that_contradicts_the_engine(
-    frozen: FrozenRuns, tmp_path: Path, faults: list[list[object]], why: str | None, scope: Any, name: str
+    frozen: FrozenRuns, tmp_path: Path, faults: list[list[object]], why: str | None
 ) -> None:
-    run = frozen.copy(tmp_path / name, name, *faults)
-    verdict = sign_off(scope, [run if one == name else frozen(one) for one in ("off-1", "off-acc")])
+    run = frozen.copy(tmp_path / "off-1", "off-1", *faults)
+    verdict = sign_off("harness", [run, frozen("off-acc")])
     findings = [one for one in verdict.findings if one.rule == "gate/mechanism_misdeclared"]
     if why is None:
         assert findings == []
