@@ -12,7 +12,7 @@ from typing import Any
 from runs.errors import ExitCode
 from tests.support.engines.cheats import CHEAT, CHEAT_KINDS, STORE
 from tests.support.processes import warm
-from tests.untrusted.judges import call
+from tests.untrusted.contracts import call
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "red-team.md"

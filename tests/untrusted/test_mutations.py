@@ -13,9 +13,9 @@ from tests.conftest import ROOT
 from tests.support.files.editing import reseal
 from tests.support.runs.dummy_runs import DummyRuns
 from tests.support.trees import clean_trees as trees
-from tests.untrusted.box import run_in_sandbox
-from tests.untrusted.judges import call, commands_on_runs, contract_violation
+from tests.untrusted.contracts import call, commands_on_runs, contract_violation
 from tests.untrusted.mutations import KINDS, clear, mutate
+from tests.untrusted.sandbox import run_in_sandbox
 
 
 def parametrize_numbers(quick: int, *ends: int) -> pytest.MarkDecorator:

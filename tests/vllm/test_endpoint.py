@@ -21,7 +21,7 @@ from tests.support.engines.engine_turn import engine_turn
 from tests.support.engines.greedy import Response
 from tests.support.processes.patience import until
 from tests.support.runs.run_commands import check_failed, is_running, progress, run_pid
-from tests.support.servers.http_tricks import ROWS
+from tests.support.servers.manipulations import ROWS
 from tests.sut.http.endpoint_runs import SAMPLING, probe_server
 from tests.vllm.vllm_runs import FinishedRun, execute_run
 

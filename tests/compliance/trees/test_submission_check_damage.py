@@ -15,7 +15,7 @@ from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support.files.damage import deep_folder
-from tests.untrusted.box import run_in_sandbox
+from tests.untrusted.sandbox import run_in_sandbox
 
 PATHS = (
     *(f"results/sys/llama3.1-8b/Offline/performance/run_1/{name}" for name in LOADGEN_LOGS),

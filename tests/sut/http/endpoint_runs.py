@@ -13,9 +13,9 @@ from sut.http.http_engine import EndpointEngine
 from tests.support.engines.fakes import FakeSink
 from tests.support.processes.patience import patiently
 from tests.support.servers import server_dialects
-from tests.support.servers.http_box import Box
 from tests.support.servers.http_server import HttpServer
-from tests.support.servers.http_tricks import Row
+from tests.support.servers.manipulations import Row
+from tests.support.servers.proxy import Proxy
 
 SAMPLING = SamplingPolicy(temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=8)
 PROMPTS = [[11, 12, 13], [21], [31, 32], [41, 42, 43, 44]]
@@ -111,8 +111,8 @@ def failure_of(events: Events) -> str:
 async def probe_server(url: str, row: Row, **options: Any) -> None:
     """Send the prompts twice through a proxy that manipulates the responses. Check that they end as in the table."""
     async with (
-        Box(url, trick=row.make(), honest_for=3) as box,  # the probes
-        started_engine(box.url, connections=len(PROMPTS), **options) as engine,
+        Proxy(url, trick=row.make(), honest_for=3) as proxy,  # the probes
+        started_engine(proxy.url, connections=len(PROMPTS), **options) as engine,
     ):
         reported = await responses(engine, PROMPTS)
         if all(events[-1][0] == "done" for events in reported):

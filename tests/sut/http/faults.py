@@ -1,4 +1,4 @@
-"""Faults of servers that tests/support/servers/http_tricks.py does not have, and a server with these faults."""
+"""Faults of servers that tests/support/servers/manipulations.py does not have, and a server with these faults."""
 
 import contextlib
 import gzip

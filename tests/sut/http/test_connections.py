@@ -9,7 +9,7 @@ from sut.http.address import ServerAddress
 from sut.http.connection import FIRST_DELAY_S, ConnectionPool
 from tests.support.servers import server_dialects
 from tests.support.servers.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, response_ids
-from tests.support.servers.http_tricks import ROWS
+from tests.support.servers.manipulations import ROWS
 from tests.sut.http.endpoint_runs import PROMPTS, failure_seen, probe_server, responses, started_engine
 from tests.sut.http.faults import Change, cut, engine_of_faulty_server, in_events
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.servers.http_box import Events, Trick, content_of, with_content
 from tests.support.servers.http_server import RESET, Step
+from tests.support.servers.proxy import Events, Trick, content_of, with_content
 
 HELD_S = 0.3
 Content = dict[str, Any]

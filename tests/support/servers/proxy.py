@@ -18,7 +18,7 @@ async def honest(body: dict[str, Any], events: Events) -> AsyncIterator[Step]:
         yield event
 
 
-class Box(HttpServer):
+class Proxy(HttpServer):
     """Use it as an `HttpServer`.
 
     Args:
