@@ -77,7 +77,7 @@ def test_a_network_tree_has_all_required_files(build: Build, campaign: CampaignD
     assert broken == {"rehearsal", "accuracy-target"}, findings  # the targets of a tree are official
     (home / "documentation" / "calibration.md").write_bytes(b"")
     assert "tree-documentation" in {
-        one.rule for one in check_submission_tree(tmp_path / "tree", CURRENT_ROUND).findings
+        finding.rule for finding in check_submission_tree(tmp_path / "tree", CURRENT_ROUND).findings
     }
 
 
@@ -117,7 +117,9 @@ def test_each_division_accepts_only_its_kind_of_system(build: Build, tmp_path: P
     assert outcome.findings == []
     assert json.loads((tmp_path / "tree/open/Org/systems/Box.json").read_bytes())["is_network"] == "true"
     assert not [
-        one for one in check_submission_tree(tmp_path / "tree", CURRENT_ROUND).findings if "network" in one.rule
+        finding
+        for finding in check_submission_tree(tmp_path / "tree", CURRENT_ROUND).findings
+        if "network" in finding.rule
     ]
 
 

@@ -150,7 +150,9 @@ def test_a_duplicate_key_is_reported_and_the_other_fields_are_checked(tree: Tree
     text = path.read_text().strip()
     path.write_text('{"retraining": "", ' + text[1:].replace('"weight_data_types"', '"weight_data"'))
     messages = [
-        one.found for one in check_submission_tree(tree.root, SHORT).findings if one.rule == "measurements-field"
+        finding.found
+        for finding in check_submission_tree(tree.root, SHORT).findings
+        if finding.rule == "measurements-field"
     ]
     assert any("'retraining' occurs twice" in said for said in messages)
     assert any("weight_data_types is missing" in said for said in messages)
@@ -215,7 +217,9 @@ def test_a_log_of_another_system_is_reported_as_duplicate(tree: Tree) -> None:
     description = tree.system(place.division, place.organization, place.system)
     shutil.copy(description, description.with_name("another-node.json"))
     paths = [
-        found.files[0] for found in check_submission_tree(tree.root, SHORT).findings if found.rule == "log-duplicate"
+        finding.files[0]
+        for finding in check_submission_tree(tree.root, SHORT).findings
+        if finding.rule == "log-duplicate"
     ]
     assert paths
     assert len(paths) == len({path.parent for path in paths})  # one finding per run
