@@ -1,4 +1,4 @@
-"""Program entry: find the environment, then start the command line (scenarios/command_line/dispatch.py).
+"""Program entry: find the environment, then start the command line (scenarios/dispatch.py).
 
 This file uses only the standard library and the syntax of Python 3.7, because the Python version and the installed
 packages are unknown at this point.
@@ -76,8 +76,8 @@ def main(arguments: list[str], *, hears_signals: bool = False) -> int:
         sys.path.insert(0, here)
     try:
         from runs.processes.listening import listening
-        from scenarios.command_line.dispatch import last_words
-        from scenarios.command_line.dispatch import main as command_line
+        from scenarios.dispatch import last_words
+        from scenarios.dispatch import main as command_line
 
         if not hears_signals:
             return command_line(arguments)

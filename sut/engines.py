@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from runs.errors import InputError, SetupError
+from runs.errors import SetupError
+from runs.mistakes import Mistakes
 from runs.record.engines.engine_records import DEFAULT_ENGINE
 from sut.dummy.dummy_kind import DummyKind, DummyOptions
 from sut.engine_kind import EngineKind
@@ -54,13 +55,15 @@ def refuse_options_of_others(kind: EngineKind[Any], options: BaseModel) -> None:
     """Refuse options of engines that the run does not use.
 
     Raises:
-        InputError: If such an option is set.
+        InputError: If such options are set; the message names all of them.
     """
+    mistakes = Mistakes()
     for other_kind in KINDS.values():
         foreign = options.model_fields_set & (other_kind.options.model_fields.keys() - kind.options.model_fields.keys())
         for name in sorted(foreign):
             if getattr(options, name) != other_kind.options.model_fields[name].get_default(call_default_factory=True):
                 flag = "--" + name.replace("_", "-")
-                raise InputError(
+                mistakes.add(
                     f"the {kind.name} engine takes no {flag}", f"remove {flag}, or use --engine {other_kind.name}"
                 )
+    mistakes.refuse()

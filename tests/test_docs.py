@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compliance.judge.rule import all_rules
-from scenarios.command_line.dispatch import COMMANDS
+from scenarios.dispatch import COMMANDS
 from tests.conftest import ROOT
 from tests.support.documents.documentation import DOCUMENTS, CommandLine, command_lines, parse
 from tools import command_page

@@ -11,7 +11,7 @@ def test_dynamic_imports_are_in_the_listed_modules_only() -> None:
         "compliance/mlperf_endpoints/__init__.py",  # judges of run directories
         "compliance/judge/rule.py",  # the catalog of all rules
         "runs/machine/accelerators.py",  # libraries of vendors
-        "scenarios/command_line/dispatch.py",  # commands
+        "scenarios/dispatch.py",  # commands
         "scenarios/commands/check.py",  # the comparison with --runs
         *("sut/vllm/core_process.py", "sut/vllm/vllm_kind.py"),  # vLLM
     }

@@ -96,7 +96,7 @@ def test_an_old_python_can_parse_the_main_program() -> None:
     assert imported == {"os", "signal", "sys"}  # further imports would delay the handling of signals
 
 
-@pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.command_line.dispatch"])
+@pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.dispatch"])
 def test_an_interrupt_during_imports_ends_with_exit_code_130(
     module: str, tmp_path: Path, start_main: StartMain
 ) -> None:

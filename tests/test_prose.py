@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from scenarios.command_line.dispatch import cli
 from scenarios.commands import COMMANDS
+from scenarios.dispatch import cli
 from tests.conftest import ROOT
 from tests.support.documents.documentation import DOCUMENTS, WORKED_EXAMPLE
 

@@ -17,7 +17,7 @@ import pytest
 import main
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from scenarios.command_line.dispatch import COMMANDS
+from scenarios.dispatch import COMMANDS
 from tests.conftest import ROOT, StartMain, run_here
 from tests.support.processes.patience import finish, until
 from tests.support.processes.warm import hear_signals

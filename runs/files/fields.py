@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic.config import JsonDict
 
 from runs.errors import ExitCode
 
@@ -34,19 +35,23 @@ class StrictModel(BaseModel):
     model_config = strictly()
 
 
-def option_field(default: Any, help: str, group: str, metavar: str | None = None, **limits: Any) -> Any:
+def option_field(
+    default: Any, help: str, group: str, metavar: str | None = None, example: str = "", **limits: Any
+) -> Any:
     """Return a field that is an option on the command line, a key of a YAML file and an entry of the manifest.
 
     Args:
-        limits: limits as for pydantic's Field (ge, gt, …).
+        example: Typical value, for the fix of a mistake. Default: a limit or the default, if the option is a number.
+        limits: Limits as for pydantic's Field (ge, gt, …).
     """
-    return Field(default, description=help, json_schema_extra={"group": group, "metavar": metavar or ""}, **limits)
+    extra: JsonDict = {"group": group, "metavar": metavar or "", "example": example}
+    return Field(default, description=help, json_schema_extra=extra, **limits)
 
 
 def options_in(group: str) -> Callable[..., Any]:
-    """Return `option_field` for a group of options, with the arguments help, metavar, default (None) and limits."""
+    """Return `option_field` for a group of options, with the arguments help, metavar, default (None) and others."""
 
-    def field(help: str, metavar: str | None = None, default: Any = None, **limits: Any) -> Any:
-        return option_field(default, help, group, metavar, **limits)
+    def field(help: str, metavar: str | None = None, default: Any = None, **others: Any) -> Any:
+        return option_field(default, help, group, metavar, **others)
 
     return field

@@ -13,8 +13,10 @@ from compliance.audits.options import AuditOptions
 from runs.errors import InputError
 from runs.files.yaml_file import line_of_key, with_underscores
 from runs.harness import PROGRAM
+from runs.mistakes import Mistakes
 from runs.what_is import what_is
-from scenarios.launch.run_config import RunConfig, checked, merged, split_config
+from scenarios.checked_options import check_options
+from scenarios.launch.run_config import check_config, merged, split_config
 from sut.engines import KINDS
 
 # Options of `run` that an audit sets itself.
@@ -48,7 +50,7 @@ def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> Au
         campaign: The campaign file with the options under `audits`; None for the `audit` command.
 
     Raises:
-        InputError: If the audit or an option is unknown, or a value is not allowed.
+        InputError: If the audit or options are unknown, or values are not allowed; the message has all mistakes.
     """
     values_by_name, at = with_underscores(dict(values)), f"{campaign}: audits: " if campaign else ""
     name = values_by_name.get("test")
@@ -56,14 +58,19 @@ def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> Au
         raise InputError(f"{at}test: missing" if at else "--test: missing", f"choose from {', '.join(AUDITS)}")
     if campaign and name not in AUDITS:
         raise InputError(f"{at}{name}: unknown audit", f"choose from {', '.join(AUDITS)}")
-    options: type[AuditOptions] = find_audit(str(name)).options
-    for key in sorted(all_options().model_fields.keys() & values_by_name.keys() - options.model_fields.keys()):
+    schema: type[AuditOptions] = find_audit(str(name)).options
+    mistakes = Mistakes("audit")
+    for key in sorted(all_options().model_fields.keys() & values_by_name.keys() - schema.model_fields.keys()):
         place = line_of_key(values_by_name, key)
-        spelled = [one if place else "--" + one.replace("_", "-") for one in (key, *options.own())]
-        named = f"{place}: {key}: {values_by_name[key]}" if place else f"{spelled[0]} {values_by_name[key]}"
+        spelled = [one if place else "--" + one.replace("_", "-") for one in (key, *schema.own())]
+        value = values_by_name.pop(key)
+        named = f"{place}: {key}: {value}" if place else f"{spelled[0]} {value}"
         description = f"{name} has {', '.join(spelled[1:])}" if spelled[1:] else f"{name} has no options"
-        raise InputError(f"{named}: not an option of {name}", f"remove {spelled[0]}; {description}")
-    return checked(options, values_by_name, f"see `{PROGRAM} audit --help`", campaign)
+        mistakes.add(f"{named}: not an option of {name}", f"remove {spelled[0]}; {description}")
+    options = check_options(mistakes, schema, values_by_name, f"see `{PROGRAM} audit --help`", campaign)
+    mistakes.refuse()
+    assert options is not None
+    return options
 
 
 def load_audit(
@@ -77,18 +84,21 @@ def load_audit(
         runs: Options of `run` on the command line.
 
     Raises:
-        InputError: If a key is unknown, a value is not allowed, or options of new and existing runs are mixed.
+        InputError: If keys are unknown, values are not allowed, or options of new and existing runs are mixed; the
+            message has all mistakes.
     """
     requested, from_file = split_config(file, "audit", own_values, "{test: NAME}")
-    options = audit_options(requested)
+    mistakes = Mistakes("audit")
+    options = mistakes.attempt(audit_options, requested)
     runs = merged(from_file, runs)
-    if refused := sorted(NOT_FOR_AUDITS & runs.keys()):
-        raise InputError(f"{refused[0]}: not supported, because an audit plans its runs", "remove this option")
-    if unknown := sorted(runs.keys() - RunConfig.model_fields.keys()):
-        place = line_of_key(runs, unknown[0])
-        what = f"{place}: {unknown[0]}: unknown key" if place else f"--{unknown[0]}: unknown option"
-        raise InputError(what, f"see `{PROGRAM} audit --help`")
-    _check_existing(options, runs)
+    for name in sorted(NOT_FOR_AUDITS & runs.keys()):
+        mistakes.add(f"{name}: not supported, because an audit plans its runs", "remove this option")
+    if options is not None and (options.ref or options.run):
+        mistakes.attempt(_check_existing, options, runs)
+    else:
+        check_config(mistakes, runs)
+    mistakes.refuse()
+    assert options is not None
     kind = KINDS.get(str(runs.get("engine")))
     if kind is not None and find_audit(options.test).keeps_engine:
         runs = {**kind.audit_pace, **runs}
@@ -98,8 +108,6 @@ def load_audit(
 def _check_existing(options: AuditOptions, runs: dict[str, Any]) -> None:
     """Refuse --ref and --run if the audit does not support them, or options of new runs are given too."""
     directories = {name: path for name in ("ref", "run") if (path := getattr(options, name)) is not None}
-    if not directories:
-        return
     if find_audit(options.test).existing is None:
         place, named = what_is(next(iter(directories.values()))), " and ".join(f"--{name}" for name in directories)
         supported = ", ".join(name for name, test in AUDITS.items() if test.existing is not None)

@@ -2,39 +2,26 @@
 
 import math
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from qsl.tokenizers import BYTES
-from runs.bench.bench_record import (
-    BENCH_FILE,
-    BenchRecord,
-    BenchRun,
-    Conditions,
-    Fact,
-    LoadKind,
-    read_bench_record,
-    write_bench,
-)
+from runs.bench.bench_record import BenchRecord, BenchRun, LoadKind, write_bench
 from runs.bench.measure import failed_run, measure_run
 from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.files.temporary import temporary_folder
 from runs.files.writing import remove_temporary
 from runs.processes.interrupts import if_abandoned
-from runs.record.fingerprint import Facts, changes, conditions_of, run_fingerprint
+from runs.record.fingerprint import run_fingerprint
 from runs.record.finished_run import finished_run
 from runs.record.layout import RunDir
-from runs.record.planned_fingerprint import machine_now, planned_fingerprint
-from runs.wording import counted, duration
 from scenarios.bench import table
+from scenarios.bench.announcement import announce_bench, show_ladder
 from scenarios.bench.bench_files import write_files
+from scenarios.bench.bench_plan import Bench
 from scenarios.bench.ladder import (
-    LONGEST_S,
-    LadderPlan,
     PlannedBenchRun,
     best_rate,
     choose_percentile,
@@ -43,23 +30,21 @@ from scenarios.bench.ladder import (
     offline_rate,
 )
 from scenarios.bench.live import LiveRun
-from scenarios.bench.options import Bench
+from scenarios.bench.opened_bench import DISCARDED, LOCK, conditions_with, open_record, planned_conditions
 from scenarios.bench.run_files import repeated_rows, run_folder, scenario_of, write_run_files
 from scenarios.console import say
 from scenarios.discarded import set_aside
 from scenarios.launch.parent import engine_keeper, execute_run
-from scenarios.launch.plan import PreparedRun, prepare
+from scenarios.launch.plan import prepare
 from scenarios.launch.rate_watch import RateWatch, Stopped
-from scenarios.resumed import CHANGED_FIX, model_hashes, resumable
+from scenarios.resumed import resumable
 from scenarios.terminal import Terminal
 from scenarios.verbosity import is_verbose
-from sut.http.dialects import DIALECTS
 
 if TYPE_CHECKING:
     from runs.numbers.result import RunNumbers
     from sut.replicas.kept_engine import EngineKeeper
 
-LOCK, DISCARDED = "lock", "discarded"
 MAX_FAILED_RUNS = 2  # maximum number of failed runs; one more failed run ends the bench
 MAX_OFFLINE_QUERIES = 24_576  # rows of a dataset of about 200 MB
 CHECKED_ROWS = 8  # rows of the run that is checked before the bench starts
@@ -74,9 +59,6 @@ WARM_UP_TRIES = 5
 OFFLINE_TRIES = 3
 MAX_DRAIN_S = 60.0  # a saturated run whose drain would take longer ends with its last arrival
 SHORT_SHARE = 1 / 3  # an Offline run shorter than this share of the planned duration is repeated
-
-OVERHEAD_S = 12.0  # time of a run's start, checks and page, for the forecast
-UNOFFICIAL = "not eligible for submission: short runs with their own settings; one engine serves all runs"
 
 
 def run_bench(bench: Bench, console: Console, *, restart_changed: bool = False, dry_run: bool = False) -> ExitCode:
@@ -99,15 +81,15 @@ def run_bench(bench: Bench, console: Console, *, restart_changed: bool = False, 
         # Check before the directory is created, so that a refused bench leaves no files.
         config = write_run_files(replace(bench, folder=folder), _checked_spec(bench))
         prepared = prepare(config, partial(say, console))
-        conditions = _conditions(bench, prepared)
-    _announce(bench, prepared, console)
+        conditions = planned_conditions(bench, prepared)
+    announce_bench(bench, prepared, console)
     if dry_run:
-        _show_plan(ladder_plan(bench), console)
+        show_ladder(bench.ladder(), console)
         return ExitCode.OK
 
     def work() -> ExitCode:
         remove_temporary(bench.folder)
-        record = _opened(bench, conditions, console, restart_changed)
+        record = open_record(bench, conditions, console, restart_changed)
         with engine_keeper(config, bench.folder) as keeper:
             if keeper is not None:
                 keeper.engine_plan = prepared.plan
@@ -116,144 +98,11 @@ def run_bench(bench: Bench, console: Console, *, restart_changed: bool = False, 
     return resumable(bench.folder / LOCK, "bench", partial(say, console), work)
 
 
-def ladder_plan(bench: Bench) -> LadderPlan:
-    """Return the loads that a bench measures."""
-    longest_s = bench.duration_s if bench.is_duration_given else LONGEST_S
-    return LadderPlan(
-        steps=bench.steps,
-        is_adaptive=bench.is_adaptive,
-        duration_s=bench.duration_s,
-        longest_s=longest_s,
-        max_runs=bench.max_runs if bench.is_adaptive else max(bench.max_runs, len(bench.steps) + 1),
-        queries=bench.queries or 0,
-        repeats=bench.repeats,
-    )
-
-
-# Before the start ----------------------------------------------------------------------------------------------------
-
-
 def _checked_spec(bench: Bench) -> PlannedBenchRun:
     """Return a run with the typical load of the bench. The engine starts with the plan of this run."""
     step = bench.steps[-1]
     rate = None if step.kind != "server" else step.qps or 1.0
     return PlannedBenchRun(0, step.kind, CHECKED_ROWS, 0, rate, concurrency=step.concurrency)
-
-
-def _conditions(bench: Bench, prepared: PreparedRun) -> Conditions:
-    """Return the conditions that are known before the start."""
-    facts = planned_fingerprint(
-        prepared.plan, prepared.user_conf, prepared.run_dir, model_hashes(prepared), machine_now()
-    )
-    conditions = {key: value for key, value in facts.items() if not key.startswith("user.conf ")}
-    return _with_facts(bench, conditions, Conditions(equal={}, system={}))
-
-
-def _with_facts(bench: Bench, facts: Facts, before: Conditions) -> Conditions:
-    equal, system = conditions_of(facts, of_bench=True)
-    dialect = DIALECTS.get(bench.values.get("api_dialect", ""))
-    counting: dict[str, Fact] = {"token_counting": "token IDs"}
-    if dialect is not None and dialect.sends_text:
-        otherwise = "chunks" if bench.values.get("model_path") == BYTES else "tokenizer on text"
-        counting = {"token_counting": f"usage of the server, else {otherwise}"}
-    return Conditions(
-        equal=before.equal | equal | counting | bench.equal_conditions(),
-        system=before.system | system | bench.other_conditions(),
-    )
-
-
-def _announce(bench: Bench, prepared: PreparedRun, console: Console) -> None:
-    data = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in bench.prompts.facts().items())
-    is_closed = bench.steps[0].kind == "concurrency"
-    load = "closed loop (latencies start when the harness sends a query)" if is_closed else bench.scenario
-    say(console, f"bench {bench.label}: {load}, {bench.target} ({prepared.plan.engine}); {data}")
-    say(console, f"  {UNOFFICIAL}")
-    say(console, f"  limits: {bench.limits or 'none'}; directory {bench.folder}")
-    for note in [*bench.notes, *prepared.hints]:
-        say(console, f"  note: {note}")
-
-
-def _show_plan(plan: LadderPlan, console: Console) -> None:
-    most = plan.repeats * plan.max_runs
-    fewest = most if plan.is_adaptive else plan.repeats * len(plan.steps)
-    if plan.queries:
-        minimum = f"at least {plan.queries:,} queries in each run, and more if the duration requires it"
-        say(console, f"  {minimum} (`vllm bench serve` sends exactly this number)")
-    least_s = fewest * (plan.duration_s + OVERHEAD_S)
-    most_s = most * (plan.duration_s + OVERHEAD_S) + plan.repeats * 2 * (plan.longest_s - plan.duration_s)
-    if plan.warm_up_qps is not None:
-        say(console, f"  warm-up     {plan.warm_up_qps:g} queries/s, at most {duration(plan.duration_s)}")
-    for step in plan.steps:
-        at = f"{step.concurrency} open queries" if step.concurrency else "all queries at once"
-        if step.share is not None:
-            at = f"{100 * step.share:g}% of the Offline rate"
-        elif step.qps is not None:
-            at = f"{step.qps:g} queries/s"
-        say(console, f"  {step.kind:<12}{at}, {duration(plan.duration_s)}")
-    if plan.is_adaptive:
-        say(console, "  server      at most two rates at the boundary, and the best rate again")
-    say(console, f"at most {counted(most, 'run')}, {duration(least_s)} to {duration(most_s)} after the engine's start")
-    say(console, "dry run: nothing was started or written")
-
-
-def _opened(bench: Bench, now: Conditions, console: Console, restart_changed: bool) -> BenchRecord:
-    """Return the record of the directory, or a new one.
-
-    Raises:
-        InputError: If the directory has a bench with another command or configuration.
-        SetupError: If it has other files.
-    """
-    folder = bench.folder
-    entries = sorted(path for path in folder.iterdir() if path.name not in (LOCK, DISCARDED))
-    if (folder / BENCH_FILE).exists():
-        record = read_bench_record(folder / BENCH_FILE)
-        changes = list(_changed(bench, record, now))
-        if not changes:
-            # Failed and unfinished runs are repeated.
-            kept = [run for run in record.runs if run.verdict != "failed"]
-            record = record.model_copy(update={"runs": kept, "status": "running", "error": None})
-            if kept:
-                say(console, f"continued after {counted(len(kept), 'run')}")
-            return record
-        what = f"{folder} has a bench with another command or configuration:\n" + "\n".join(
-            f"  {change}" for change in changes
-        )
-        if not restart_changed:
-            raise InputError(what, CHANGED_FIX)
-        say(console, f"{what}\nthe earlier files are now in {set_aside(entries, folder / DISCARDED)}")
-    elif entries:
-        raise SetupError(f"{entries[0]} already exists and does not belong to a bench", "give a new --output-log-dir")
-    like = bench.like
-    return BenchRecord(
-        status="running",
-        label=bench.label,
-        metadata=bench.metadata,
-        command=bench.command,
-        target=bench.target,
-        model=bench.values.get("api_model_name"),
-        tokenizer=None if bench.values.get("model_path") == BYTES else bench.values.get("model_path"),
-        conditions=now,
-        limits=bench.limits,
-        percentile=like.percentile if like is not None else None,
-        percentile_reason=f"the percentile of {like.label}" if like is not None else "",
-        accelerators=_accelerators(now),
-    )
-
-
-def _changed(bench: Bench, then: BenchRecord, now: Conditions) -> Iterator[str]:
-    """Yield the differences between the record of a bench and the command that would continue it."""
-    ignored = {"--restart-changed", "--verbose", "--resume"}
-    commands = [[word for word in words if word not in ignored] for words in (then.command, bench.command)]
-    if commands[0] != commands[1]:
-        yield f"command: {' '.join(then.command)} in the earlier bench, {' '.join(bench.command)} now"
-    facts = now.equal | now.system
-    conditions = then.conditions.equal | then.conditions.system
-    yield from changes({key: conditions.get(key) for key in facts}, facts)
-
-
-def _accelerators(conditions: Conditions) -> int | None:
-    names = conditions.system.get("accelerators.name")
-    return len(names.split(", ")) if isinstance(names, str) and names else None
 
 
 # The runs ------------------------------------------------------------------------------------------------------------
@@ -264,7 +113,7 @@ class _Runs:
 
     def __init__(self, bench: Bench, console: Console, record: BenchRecord, keeper: "EngineKeeper | None") -> None:
         self._bench, self._console, self._record, self._keeper = bench, console, record, keeper
-        self._ladder = ladder_plan(bench)
+        self._ladder = bench.ladder()
         self._warm_qps: float | None = None  # rate of the warm-up; None = the engine is not warm
         self._has_started = False  # True after a warm-up: later failures are failures of the system
         # The output of a run would disturb the table. With --verbose, it replaces the live line.
@@ -339,8 +188,8 @@ class _Runs:
             concurrency: Number of open queries. None = all.
             qps: Rate of the arrivals. None = all queries arrive at once.
         """
-        lengths, left_s = self._bench.output_len, self._bench.duration_s
-        windows_s = WINDOWS_FROM * self._bench.duration_s
+        lengths, left_s = self._bench.output_len, self._ladder.duration_s
+        windows_s = WINDOWS_FROM * self._ladder.duration_s
         exact = self._bench.exact_output and lengths[0] == lengths[1]
         kind: LoadKind = "server" if qps is not None else "concurrency" if concurrency is not None else "offline"
         queries = max(WARM_UP_QUERIES, 2 * (concurrency or 0)) if qps is None else math.ceil(qps * left_s)
@@ -384,7 +233,7 @@ class _Runs:
 
     def _offline(self, spec: PlannedBenchRun) -> BenchRun:
         """Execute the Offline run, with more queries if it was too short."""
-        rate, planned_s = self._warm_qps or 1.0, self._bench.duration_s
+        rate, planned_s = self._warm_qps or 1.0, self._ladder.duration_s
         for _ in range(OFFLINE_TRIES):
             most = max(MAX_OFFLINE_QUERIES, self._ladder.queries)
             spec = replace(spec, queries=spec.queries or min(self._ladder.queries_at(rate), most))
@@ -437,7 +286,7 @@ class _Runs:
         update: dict[str, Any] = {"runs": runs, "best": best_rate(runs)}
         if run.seal_sha256 is not None and not any(one.kind != "offline" and one.seal_sha256 for one in runs[:-1]):
             facts = run_fingerprint(finished_run(RunDir(self._bench.folder / run.run_dir)))
-            update["conditions"] = _with_facts(self._bench, facts, self._record.conditions)
+            update["conditions"] = conditions_with(self._bench, facts, self._record.conditions)
         self._update(**update)
         if len(runs) == 1:
             self._choose_percentile(lowest_rate(self._ladder, offline_rate(runs)))

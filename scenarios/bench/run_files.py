@@ -6,8 +6,8 @@ from qsl.dataset_file import MAX_BYTES
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import SetupError
 from runs.files.writing import write_atomic
+from scenarios.bench.bench_plan import Bench, benchmark_of
 from scenarios.bench.ladder import PlannedBenchRun
-from scenarios.bench.options import Bench, benchmark_of
 from scenarios.launch.run_config import RunConfig, make_config
 
 ROWS_OF_ESTIMATE = 16
@@ -16,7 +16,7 @@ NO_LIMIT_MS = 3_600_000  # LoadGen's limit of a run without limits
 
 def scenario_of(bench: Bench, spec: PlannedBenchRun) -> Scenario:
     """Return the LoadGen scenario of a run; a fixed number of open queries is a form of Offline."""
-    return bench.scenario if spec.kind == "server" else "Offline"
+    return bench.options.scenario if spec.kind == "server" else "Offline"
 
 
 def run_name(spec: PlannedBenchRun) -> str:

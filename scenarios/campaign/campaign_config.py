@@ -5,7 +5,7 @@ they apply to this scenario.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,13 @@ from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark
 from runs.errors import InputError
 from runs.files.yaml_file import line_of_key, with_underscores
+from runs.mistakes import Mistakes
 from runs.record.layout import CampaignDir, ResultDir
 from runs.rounds import CURRENT_ROUND
 from scenarios.audit.audit_config import audit_options
 from scenarios.campaign.tuned_rates import tuned_values
-from scenarios.launch.run_config import checked, load_yaml, make_config, merged, without_trial
+from scenarios.checked_options import check_options, checked
+from scenarios.launch.run_config import load_yaml, make_config, merged, without_trial
 
 # Options of `run` that a campaign sets itself.
 NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "label", "lg_model_name"})
@@ -41,6 +43,7 @@ ONE_FOR_ALL = frozenset(
 )
 
 PERFORMANCE, ACCURACY = "performance", "accuracy"
+_EXAMPLE = "see configs/campaign-datacenter.yaml"
 
 
 class CampaignOptions(BaseModel):
@@ -140,30 +143,35 @@ def load_campaign(path: Path, command_line: Mapping[str, Any]) -> Campaign:
     content = load_yaml(path)
     own_values = {key: content.pop(key) for key in CampaignOptions.model_fields if key in content}
     shared = merged(content, dict(command_line))
-    _refuse(path, "", shared, NOT_FOR_CAMPAIGNS)
-    options = _options(path, own_values)
-    _network(path, options, shared)
+    mistakes = Mistakes()
+    _refuse(mistakes, path, "", shared, NOT_FOR_CAMPAIGNS)
+    options = check_options(mistakes, CampaignOptions, own_values, _EXAMPLE, path)
+    mistakes.refuse()
+    assert options is not None
+    mistakes.attempt(_network, path, options, shared)
     place = CampaignDir(Path(shared.pop("output_log_dir", None) or Path("output") / path.stem))
     if options.system is not None:
         if not options.system.is_file():
-            raise InputError(f"{path}: system: {options.system}: no such file", "copy configs/system-example.yaml")
+            mistakes.add(f"{path}: system: {options.system}: no such file", "copy configs/system-example.yaml")
         own_values["system"] = str(options.system.absolute())
     allowed = SUBMISSIONS[options.benchmark].scenarios
-    if wrong := [scenario for scenario in options.scenarios if scenario not in allowed]:
-        what = f"{path}: {options.benchmark} has no {wrong[0]} scenario in a submission"
-        raise InputError(what, f"use {', '.join(sorted(allowed))}")
+    for scenario in options.scenarios:
+        if scenario not in allowed:
+            what = f"{path}: {options.benchmark} has no {scenario} scenario in a submission"
+            mistakes.add(what, f"use {', '.join(sorted(allowed))}")
+    mistakes.refuse()
     keys = {scenario: submitted_benchmark(options.benchmark, scenario).loadgen_key for scenario in options.scenarios}
     tuned = tuned_values(path, options.rates_from, shared, keys, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
     runs: list[CampaignRun] = []
     for scenario, block in options.scenarios.items():
         values = with_underscores(block)
-        audits = _audits_of(path, options, scenario, values)
-        _refuse(path, f"scenarios: {scenario}: ", values, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
+        audits = mistakes.attempt(_audits_of, path, options, scenario, values) or ()
+        _refuse(mistakes, path, f"scenarios: {scenario}: ", values, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
         folder, confirmed = tuned.get(scenario, (None, {}))
-        if folder is not None and (twice := sorted({"target_qps", "user_conf"} & values.keys())):
-            raise InputError(
-                f"{path}: scenarios: {scenario}: {twice[0]}: rates_from {folder} also has a rate of {scenario}",
-                f"remove {twice[0]}, or the directory from rates_from",
+        for name in sorted({"target_qps", "user_conf"} & values.keys()) if folder is not None else ():
+            mistakes.add(
+                f"{path}: scenarios: {scenario}: {name}: rates_from {folder} also has a rate of {scenario}",
+                f"remove {name}, or the directory from rates_from",
             )
         values = without_trial({**merged(merged(shared, confirmed), values), "scenario": scenario})
         values["lg_model_name"] = keys[scenario]
@@ -176,14 +184,22 @@ def load_campaign(path: Path, command_line: Mapping[str, Any]) -> Campaign:
             CampaignRun(scenario, audit.test, {**values, "output_log_dir": result.root}, result, audit)
             for audit in audits
         ]
+    _check_runs(mistakes, path, runs)
+    mistakes.refuse()
+    requested = {**own_values, **shared, "output_log_dir": str(place.root)}
+    return Campaign(options, place, tuple(runs), requested, path, {name: folder for name, (folder, _) in tuned.items()})
+
+
+def _check_runs(mistakes: Mistakes, path: Path, runs: Sequence[CampaignRun]) -> None:
+    """Add the mistakes in the options of the runs, each with its scenarios."""
+    scenarios: dict[tuple[str, str], dict[str, None]] = {}  # message and fix → scenarios in their order
     for run in runs:
         try:
             make_config(run.values)
         except InputError as error:
-            at = "" if str(path) in error.message else f"{path}: "
-            raise InputError(f"{at}{run.scenario}: {error.message}", error.fix) from error
-    requested = {**own_values, **shared, "output_log_dir": str(place.root)}
-    return Campaign(options, place, tuple(runs), requested, path, {name: folder for name, (folder, _) in tuned.items()})
+            scenarios.setdefault((error.message, error.fix), {})[run.scenario] = None
+    for (message, fix), names in scenarios.items():
+        mistakes.add(f"{'' if str(path) in message else f'{path}: '}{', '.join(names)}: {message}", fix)
 
 
 def _network(path: Path, options: CampaignOptions, shared: dict[str, Any]) -> None:
@@ -209,17 +225,14 @@ def missing_scenarios(options: CampaignOptions) -> str:
     return " and ".join(entry.missing(options.scenarios, entry.suite))
 
 
-def _options(path: Path, values: dict[str, Any]) -> CampaignOptions:
-    return checked(CampaignOptions, values, "see configs/campaign-datacenter.yaml", path)
-
-
 def _audits_of(
     path: Path, options: CampaignOptions, scenario: Scenario, values: dict[str, Any]
 ) -> tuple[AuditOptions, ...]:
     """Return the audits of a scenario: its own `audits`, those of the campaign, or as the division requires."""
     required = SUBMISSIONS[options.benchmark].audits if options.division != "open" else ()
     if "audits" in values:
-        requested = _options(path, {**options.model_dump(), "audits": values.pop("audits") or []}).audits
+        values_with_audits = {**options.model_dump(), "audits": values.pop("audits") or []}
+        requested = checked(CampaignOptions, values_with_audits, _EXAMPLE, path).audits
     else:
         requested = options.audits
     requested = list(required) if requested is None else requested
@@ -240,8 +253,8 @@ def _audits_of(
     return audits
 
 
-def _refuse(path: Path, at: str, values: Mapping[str, Any], refused: frozenset[str]) -> None:
-    for key in refused & values.keys():
+def _refuse(mistakes: Mistakes, path: Path, at: str, values: Mapping[str, Any], refused: frozenset[str]) -> None:
+    for key in sorted(refused & values.keys()):
         why = "set by the campaign itself" if key in NOT_FOR_CAMPAIGNS else "must be the same for all scenarios"
         place = line_of_key(dict(values), key) or path
-        raise InputError(f"{place}: {at}{key}: {why}", f"remove {key}, or move it to the top of the file")
+        mistakes.add(f"{place}: {at}{key}: {why}", f"remove {key}, or move it to the top of the file")

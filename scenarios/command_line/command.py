@@ -20,11 +20,11 @@ from click.core import ParameterSource
 from runs.errors import InputError, SetupError
 from runs.files.writing import write_json
 from runs.harness import NAME, PROGRAM
-from scenarios.mistakes import Mistakes
+from runs.mistakes import Mistakes
+from scenarios.command_line.command_output import JSON
 from scenarios.spellings import field_and_key
 
-JSON_FLAG = "--json"
-MISTAKES = "mistakes"  # key in click's context for the mistakes so far
+_MISTAKES = "mistakes"  # key in click's context for the mistakes so far
 GROUPS = {
     "": "Options",
     "bench": "Bench",
@@ -43,11 +43,16 @@ SHORT_EXAMPLES, SHORT_LINE, MAX_SPELLING = 2, 70, 30
 
 
 class GroupedOption(click.Option):
-    """An option in one of `GROUPS`. Help and messages show its first spelling."""
+    """An option in one of `GROUPS`. Help and messages show its first spelling. A wrong value is collected."""
 
     def __init__(self, *arguments: Any, group: str = "", **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.group = group
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Return the value as the option's type; None after a mistake, which the command reports with all others."""
+        mistakes: Mistakes = ctx.meta[_MISTAKES]
+        return mistakes.attempt(super().process_value, ctx, value)
 
     def get_help_spec(self, ctx: click.Context) -> str:
         return self.opts[0] if self.is_flag else f"{self.opts[0]} {self.make_metavar(ctx)}"
@@ -101,7 +106,8 @@ class _WithExamples(click.Command):
             if row is None or not row[1]:
                 continue
             if is_all:
-                rows[_group(option)].append(row)
+                group = option.group if isinstance(option, GroupedOption) else ""
+                rows[group if group in GROUPS else ""].append(row)
             else:
                 rows[""].append(_short(*row))
             if is_all and isinstance(option, GroupedOption):
@@ -123,18 +129,19 @@ class _WithExamples(click.Command):
 
 
 class Command(_WithExamples):
-    """A command without subcommands. It reports all unknown options together.
+    """A command without subcommands. It reports all unknown options and all wrong values of grouped options together.
 
     Args:
-        reports_mistakes: whether the command reports `MISTAKES` together with the mistakes that it finds itself.
+        collects_mistakes: True if the command reports the mistakes of the command line in `all_mistakes`, together
+            with the mistakes that it finds itself.
     """
 
-    def __init__(self, *arguments: Any, reports_mistakes: bool = False, **settings: Any) -> None:
+    def __init__(self, *arguments: Any, collects_mistakes: bool = False, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.reports_mistakes = reports_mistakes
+        self.collects_mistakes = collects_mistakes
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        mistakes = ctx.meta[MISTAKES] = Mistakes()
+        mistakes = ctx.meta[_MISTAKES] = Mistakes()
         words = list(args)
         while True:
             try:
@@ -144,15 +151,28 @@ class Command(_WithExamples):
                 remaining = _without_option(words, error.option_name)
                 if len(remaining) == len(words):
                     raise
-                refusal = unknown_option(error, ctx)
-                mistakes.add(refusal.message, refusal.fix)
+                with mistakes.collected():
+                    raise unknown_option(error, ctx) from error
                 words = remaining
             except (click.UsageError, InputError):
                 mistakes.refuse()  # an unknown option may be the cause
                 raise
-        if not self.reports_mistakes:
+        if not self.collects_mistakes:
             mistakes.refuse()
         return rest
+
+
+@contextlib.contextmanager
+def all_mistakes(ctx: click.Context) -> Iterator[None]:
+    """Report the mistakes that end the block together with the mistakes of the command line.
+
+    Raises:
+        HarnessError: If there are mistakes.
+    """
+    mistakes: Mistakes = ctx.meta[_MISTAKES]
+    with mistakes.collected():
+        yield
+    mistakes.refuse()
 
 
 def _without_option(words: list[str], option: str) -> list[str]:
@@ -170,7 +190,7 @@ def unknown_option(error: click.NoSuchOption, above: click.Context) -> InputErro
     field, key = field_and_key(error.option_name)
     alike = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, cutoff=0.8)
     near = [f"did you mean {name}?" for name in alike]
-    if error.option_name == JSON_FLAG:
+    if error.option_name == JSON:
         near = ["write --json last; here it takes no file name"]
     near += [f"see `{PROGRAM}{above.command_path.removeprefix(NAME)} --help`"]
     for option in above.command.params:
@@ -200,10 +220,6 @@ def _short(option: str, text: str) -> tuple[str, str]:
     if len(option) > MAX_SPELLING and "|" in values:
         option, text = f"{name} NAME", f"{text.rstrip('.')}: {values.strip('[]').replace('|', ', ')}."
     return option, text + gap + added
-
-
-def _group(option: click.Parameter) -> str:
-    return option.group if isinstance(option, GroupedOption) and option.group in GROUPS else ""
 
 
 def _show_all(ctx: click.Context, _option: click.Parameter, is_set: bool) -> None:

@@ -15,7 +15,8 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,17 +25,35 @@ from runs.errors import Ending, InputError
 from runs.files.reading import read_object
 from runs.wording import json_printable, printable
 
-FLAG, QUIET = "--json", ("-q", "--quiet")
-VERBOSE = {"-v": 1, "--verbose": 1, "-vv": 2}
+QUIET, JSON = ("-q", "--quiet"), "--json"
+VERBOSITY = {"-v": 1, "--verbose": 1, "-vv": 2}
 READER_GONE = (errno.EPIPE, errno.EIO, errno.EBADF)  # errors of a closed pipe, terminal or descriptor
 
 _output: dict[str, Any] = {}
 _in_progress: list[tuple[TextIO, str]] = []  # standard output and the name of a command whose output is JSON
 
 
-def asked_for(words: list[str]) -> bool:
-    """Return whether `--json` stands without a file name, so that the JSON object goes to standard output."""
-    return any(word == FLAG and (not following or following[0] == "-") for word, following in pairwise([*words, ""]))
+@dataclass(frozen=True)
+class OutputOptions:
+    """The selected output of a command."""
+
+    is_quiet: bool  # only errors
+    verbosity: int  # 1: details and the engine's log; 2: debug messages too
+    is_json: bool  # one JSON object on standard output
+
+
+def take_output_options(words: Sequence[str]) -> tuple[OutputOptions, list[str]]:
+    """Return the options of the output, and the other words of a command line.
+
+    The command parses the other words later, so that these options apply to a mistake in them, too. They may precede
+    the name of the command. `--json FILE` stays: it is an option of some commands.
+    """
+    verbosity = max((VERBOSITY.get(word, 0) for word in words), default=0)
+    rest = [word for word in words if word not in (*QUIET, *VERBOSITY)]
+    is_json = any(word == JSON and (not following or following[0] == "-") for word, following in pairwise([*rest, ""]))
+    if is_json:
+        rest.remove(JSON)
+    return OutputOptions(any(word in QUIET for word in words), verbosity, is_json), rest
 
 
 def begin() -> None:

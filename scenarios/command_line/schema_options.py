@@ -26,6 +26,8 @@ def options_of(
 ) -> list[click.Parameter]:
     """Return one option per field. Options that are not given have no value, so the schema sets the defaults.
 
+    The values are texts and paths, so that the schema finds all wrong values together.
+
     Args:
         without: Fields without an option.
         changed: Field → replacements of the schema's `help`, `metavar` or `type`.
@@ -33,12 +35,6 @@ def options_of(
     """
     fields = {name: field for name, field in schema.model_fields.items() if name not in without}
     return [_option(name, field, changed.get(name, {}), spellings.get(name, ())) for name, field in fields.items()]
-
-
-def numbers_as_text(schema: "type[BaseModel]") -> dict[str, dict[str, Any]]:
-    """Return changes for `options_of`, so that the schema finds all wrong numbers together."""
-    fields = schema.model_fields.items()
-    return {name: {"type": str} for name, field in fields if _without_none(field.annotation) in (int, float)}
 
 
 def _option(name: str, field: "FieldInfo", changed: Mapping[str, Any], spellings: Sequence[str]) -> click.Option:
@@ -50,11 +46,11 @@ def _option(name: str, field: "FieldInfo", changed: Mapping[str, Any], spellings
     if kind is bool:
         settings.update(is_flag=True, flag_value=True, metavar=None, type=bool)
     elif get_origin(kind) is Literal:
-        settings.update(type=str, metavar="|".join(get_args(kind)))
-    elif get_origin(kind) is dict or get_origin(kind) is list:
-        settings.update(type=str, multiple=True)
+        settings.update(type=str, metavar=metavar or "|".join(get_args(kind)))
+    elif get_origin(kind) is dict:
+        settings.update(type=str, multiple=True, callback=_pairs)
     else:
-        settings.update(type={int: int, float: float, Path: PATH}.get(kind, str))
+        settings.update(type=PATH if kind is Path else str, multiple=get_origin(kind) is list)
     return GroupedOption([name, *flags], group=str(extra.get("group") or ""), **{**settings, **changed})
 
 
@@ -65,22 +61,10 @@ def _without_none(annotation: Any) -> Any:
     return annotation
 
 
-def given_values(schema: "type[BaseModel]", parsed: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the given options, with KEY=VALUE pairs as dictionaries.
-
-    Raises:
-        InputError: If a pair has no `=`, or a key is given twice.
-    """
-    values: dict[str, Any] = {}
-    for name, value in parsed.items():
-        if value is None or value == ():
-            continue
-        field = schema.model_fields[name]
-        if get_origin(_without_none(field.annotation)) is dict:
-            values[name] = _pairs("--" + name.replace("_", "-"), value)
-        else:
-            values[name] = list(value) if isinstance(value, tuple) else value
-    return without_secrets(values)
+def given_values(parsed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the given options, as the schema accepts them."""
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in parsed.items()}
+    return without_secrets({name: value for name, value in values.items() if value not in (None, [])})
 
 
 def words_without_secrets(words: Sequence[str]) -> list[str]:
@@ -102,9 +86,15 @@ def words_without_secrets(words: Sequence[str]) -> list[str]:
     return shown
 
 
-def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, Any]:
+def _pairs(_: click.Context, option: click.Parameter, texts: Sequence[str] | None) -> dict[str, Any] | None:
+    """Return KEY=VALUE texts as a dictionary; None without texts.
+
+    Raises:
+        InputError: If a text has no `=`, or a key is given twice.
+    """
     pairs: dict[str, Any] = {}
-    for text in texts:
+    flag = option.opts[0]
+    for text in texts or ():
         key, equals, value = text.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or not key:
@@ -112,7 +102,7 @@ def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, Any]:
         if key in pairs:
             raise InputError(f"{flag} {key}: given twice ({pairs[key]!r} and {value!r})", f"give {key} once")
         pairs[key] = parse_value(value)
-    return pairs
+    return pairs or None
 
 
 def parse_value(text: str) -> Any:
@@ -124,6 +114,11 @@ def parse_value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def config_option(what: str = "YAML file with options as keys.") -> click.Option:
+    """Return the option `--config` with the help text `what`."""
+    return GroupedOption(["--config"], type=PATH, metavar="FILE", help=what)
 
 
 def dry_run_option() -> click.Option:

@@ -8,8 +8,8 @@ import click
 from compliance.audits.discovery import AUDITS
 from scenarios.audit.audit_config import NOT_FOR_AUDITS, all_options, load_audit
 from scenarios.command_line import command_output
-from scenarios.command_line.command import PATH, Command
-from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
+from scenarios.command_line.command import Command, all_mistakes
+from scenarios.command_line.schema_options import config_option, dry_run_option, given_values, options_of
 from scenarios.launch.run_config import RunConfig
 
 HELP = (
@@ -39,20 +39,23 @@ _CHANGED = {
 
 @click.command(
     cls=Command,
+    collects_mistakes=True,
     help=HELP,
     examples=EXAMPLES,
     shown=("--test", "--scenario", "--vllm", "--model-path", "--dataset-path", "--ref", "--run"),
     params=[
         *options_of(all_options()),
-        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with options as keys."),
+        config_option(),
         dry_run_option(),
         *options_of(RunConfig, NOT_FOR_AUDITS, _CHANGED),
     ],
 )
-def audit(config: Path | None, dry_run: bool, **parsed: Any) -> int:
+@click.pass_context
+def audit(ctx: click.Context, /, config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """Execute or check an audit; return the exit code."""
-    audit_values = given_values(all_options(), {name: parsed.pop(name) for name in all_options().model_fields})
-    options, runs = load_audit(config, audit_values, given_values(RunConfig, parsed))
+    with all_mistakes(ctx):
+        audit_values = given_values({name: parsed.pop(name) for name in all_options().model_fields})
+        options, runs = load_audit(config, audit_values, given_values(parsed))
     from scenarios.audit.run_audit import run_audit
     from scenarios.terminal import Terminal
 

@@ -7,12 +7,12 @@ import click
 
 from runs.bench.bench_record import BENCH_FILE
 from runs.errors import ExitCode
-from scenarios.bench.options import FLAGS, IGNORED, NOT_FOR_BENCHES, REFUSED, BenchOptions
+from scenarios.bench.foreign_options import FLAGS, IGNORED, REFUSED
+from scenarios.bench.options import NOT_FOR_BENCHES, BenchOptions
 from scenarios.command_line import command_output
-from scenarios.command_line.command import MISTAKES, Command
+from scenarios.command_line.command import Command, all_mistakes
 from scenarios.command_line.schema_options import dry_run_option, given_values, options_of, words_without_secrets
 from scenarios.launch.run_config import RunConfig
-from scenarios.mistakes import Mistakes
 from scenarios.spellings import bench_spellings
 
 EXAMPLES = (
@@ -23,10 +23,6 @@ EXAMPLES = (
 )
 
 _WORDS = "words"  # key in click's context for the words of the command line
-# Parse options as text, so that the bench reports all mistakes together.
-_AS_TEXT: dict[str, dict[str, Any]] = {
-    name: {"type": str} for name, field in RunConfig.model_fields.items() if field.annotation is not bool
-}
 
 
 class _BenchCommand(Command):
@@ -46,7 +42,7 @@ def _hidden(name: str) -> click.Option:
 
 @click.command(
     cls=_BenchCommand,
-    reports_mistakes=True,
+    collects_mistakes=True,
     examples=EXAMPLES,
     shown=("--label", "--rates", "--limits", "--duration", "--input-len", "--output-len", "--like", "--dry-run"),
     params=[
@@ -58,7 +54,7 @@ def _hidden(name: str) -> click.Option:
             is_flag=True,
             help="If DIR contains a bench with another command, move its runs to discarded/ and start again.",
         ),
-        *options_of(RunConfig, NOT_FOR_BENCHES, _AS_TEXT, bench_spellings()),
+        *options_of(RunConfig, NOT_FOR_BENCHES, spellings=bench_spellings()),
         *(_hidden(name) for name in (*REFUSED, *IGNORED)),
     ],
 )
@@ -79,17 +75,14 @@ def bench(
     Exit codes: 0 a rate is within the limits, or no limits apply; 1 no rate is within the limits; 2 bad input; 3
     refused to start, or limits not checked; 4 a run failed; 130 interrupted.
     """
-    bench_values = given_values(BenchOptions, {name: parsed.pop(name) for name in BenchOptions.model_fields})
-    foreign_options = {name: value for name in (*REFUSED, *IGNORED) if (value := parsed.pop(name)) is not None}
-    runs = given_values(RunConfig, parsed)
     from scenarios.bench.load import load_bench
     from scenarios.bench.run_bench import run_bench
     from scenarios.terminal import Terminal
 
-    mistakes: Mistakes = ctx.meta[MISTAKES]
-    with mistakes.collected():
-        plan = load_bench(ctx.meta[_WORDS], targets, bench_values, runs, foreign_options)
-    mistakes.refuse()
+    with all_mistakes(ctx):
+        bench_values = given_values({name: parsed.pop(name) for name in BenchOptions.model_fields})
+        foreign_options = {name: value for name in (*REFUSED, *IGNORED) if (value := parsed.pop(name)) is not None}
+        plan = load_bench(ctx.meta[_WORDS], targets, bench_values, given_values(parsed), foreign_options)
     code = run_bench(plan, Terminal(), restart_changed=restart_changed, dry_run=dry_run)
     command_output.put(directory=plan.folder)
     if dry_run:

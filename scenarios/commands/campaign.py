@@ -1,5 +1,6 @@
 """The `campaign` command, which starts every run of a submission from one YAML file."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import click
 
 from runs.errors import ExitCode
 from scenarios.command_line import command_output
-from scenarios.command_line.command import PATH, Command
+from scenarios.command_line.command import PATH, Command, GroupedOption, all_mistakes
 from scenarios.console import wide_console
 
 PLAIN_WIDTH = 160  # width of a table in characters if the output is not a terminal
@@ -19,31 +20,35 @@ EXAMPLES = (
 )
 
 
-@click.command(cls=Command, examples=EXAMPLES)
-@click.option(
+_option = partial(click.option, cls=GroupedOption)
+
+
+@click.command(cls=Command, collects_mistakes=True, examples=EXAMPLES)
+@_option(
     "--config",
     type=PATH,
     metavar="FILE",
     required=True,
     help="YAML file that describes the campaign (docs/campaign.md).",
 )
-@click.option(
+@_option(
     "--output-log-dir", type=PATH, metavar="DIR", help="Directory of the campaign. Default: output/<name of FILE>."
 )
-@click.option(
-    "--model-path", metavar="MODEL", help="Model folder or Hugging Face Hub ID. Overrides the file of --config."
-)
-@click.option(
+@_option("--model-path", metavar="MODEL", help="Model folder or Hugging Face Hub ID. Overrides the file of --config.")
+@_option(
     "--dataset-path", type=PATH, metavar="FILE", help="Dataset in the MLCommons format. Overrides the file of --config."
 )
-@click.option(
+@_option(
     "--signing-key", type=PATH, metavar="FILE", help="Private key that signs the runs. Overrides the file of --config."
 )
 @click.option("--dry-run", is_flag=True, help="Check and show the plan; start and write nothing.")
 @click.option(
     "--restart-changed", is_flag=True, help="Move runs whose configuration has changed to discarded/, and repeat them."
 )
-def campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any) -> ExitCode:
+@click.pass_context
+def campaign(
+    ctx: click.Context, /, config: Path | None, dry_run: bool, restart_changed: bool, **options: Any
+) -> ExitCode:
     """Start every run that a submission needs, from one YAML file.
 
     The runs are the performance, accuracy and audit runs of each scenario. The command checks and shows the plan
@@ -56,12 +61,15 @@ def campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any)
     Exit codes: 0 all runs are done, 1 a run is INVALID or its audit failed, 2 bad input or a changed
     configuration, 3 refused to start, 4 a run failed, 130 interrupted.
     """
-    from scenarios.campaign.campaign_config import load_campaign
+    with all_mistakes(ctx):
+        if config is not None:  # A wrong path is a mistake of the command line already.
+            from scenarios.campaign.campaign_config import load_campaign
+
+            planned = load_campaign(config, {name: value for name, value in options.items() if value is not None})
     from scenarios.campaign.run_campaign import run_campaign
     from scenarios.status.shown_runs import say_page
 
     console = wide_console(PLAIN_WIDTH)
-    planned = load_campaign(config, {name: value for name, value in options.items() if value is not None})
     code = run_campaign(planned, console, dry_run=dry_run, restart_changed=restart_changed)
     command_output.put(directory=planned.place.root)
     if not dry_run:

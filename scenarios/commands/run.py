@@ -11,11 +11,10 @@ from runs.errors import ExitCode, InputError
 from runs.harness import PROGRAM
 from runs.record.layout import RunDir
 from scenarios.command_line import command_output
-from scenarios.command_line.command import MISTAKES, PATH, Command
-from scenarios.command_line.schema_options import dry_run_option, given_values, numbers_as_text, options_of
+from scenarios.command_line.command import Command, all_mistakes
+from scenarios.command_line.schema_options import config_option, dry_run_option, given_values, options_of
 from scenarios.console import say
 from scenarios.launch.run_config import RunConfig, load_yaml, make_config, merged
-from scenarios.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,7 +58,7 @@ def show_plan(config: RunConfig, console: "Console") -> int:
 
 @click.command(
     cls=Command,
-    reports_mistakes=True,
+    collects_mistakes=True,
     examples=EXAMPLES,
     shown=(
         "--scenario",
@@ -71,11 +70,7 @@ def show_plan(config: RunConfig, console: "Console") -> int:
         "--output-log-dir",
         "--dry-run",
     ),
-    params=[
-        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with options as keys."),
-        dry_run_option(),
-        *options_of(RunConfig, changed=numbers_as_text(RunConfig)),
-    ],
+    params=[config_option(), dry_run_option(), *options_of(RunConfig)],
 )
 @click.pass_context
 def run(ctx: click.Context, /, config: Path | None, dry_run: bool, **parsed: Any) -> int:
@@ -84,10 +79,8 @@ def run(ctx: click.Context, /, config: Path | None, dry_run: bool, **parsed: Any
     Exit codes: 0 VALID, or the accuracy targets are met; 1 INVALID, or a target is missed; 2 bad input; 3 refused to
     start; 4 the run failed; 130 interrupted.
     """
-    mistakes: Mistakes = ctx.meta[MISTAKES]
-    with mistakes.collected():
-        config_values = make_config(merged(_options_in(config) if config else {}, given_values(RunConfig, parsed)))
-    mistakes.refuse()
+    with all_mistakes(ctx):
+        config_values = make_config(merged(_options_in(config) if config else {}, given_values(parsed)))
     from scenarios.terminal import Terminal
 
     console = Terminal()

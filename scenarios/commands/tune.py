@@ -7,8 +7,8 @@ import click
 
 from runs.errors import ExitCode
 from scenarios.command_line import command_output
-from scenarios.command_line.command import PATH, Command
-from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
+from scenarios.command_line.command import Command, all_mistakes
+from scenarios.command_line.schema_options import config_option, dry_run_option, given_values, options_of
 from scenarios.launch.run_config import RunConfig
 from scenarios.tune.tune_config import NOT_FOR_TUNES, TuneOptions, load_tune
 
@@ -31,6 +31,7 @@ _CHANGED = {
 
 @click.command(
     cls=Command,
+    collects_mistakes=True,
     examples=EXAMPLES,
     shown=(
         "--scenario",
@@ -43,12 +44,7 @@ _CHANGED = {
         "--dry-run",
     ),
     params=[
-        click.Option(
-            ["--config"],
-            type=PATH,
-            metavar="FILE",
-            help="YAML file with the options of `run` as keys, and the tuning options under the key `tune`.",
-        ),
+        config_option("YAML file with the options of `run` as keys, and the tuning options under the key `tune`."),
         *options_of(TuneOptions),
         dry_run_option(),
         click.Option(
@@ -59,7 +55,8 @@ _CHANGED = {
         *options_of(RunConfig, NOT_FOR_TUNES, _CHANGED),
     ],
 )
-def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: Any) -> ExitCode:
+@click.pass_context
+def tune(ctx: click.Context, /, config: Path | None, restart_changed: bool, dry_run: bool, **parsed: Any) -> ExitCode:
     """Find the highest VALID target_qps; in Offline, measure the target_qps.
 
     In Server and Interactive, the command finds the highest VALID target_qps. The first estimate comes from an Offline
@@ -79,8 +76,9 @@ def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: An
     Exit codes: 0 a rate was confirmed, 1 no rate was confirmed, 2 bad input or a changed configuration, 3 refused to
     start, 4 a run failed, 130 interrupted.
     """
-    tune_values = given_values(TuneOptions, {name: parsed.pop(name) for name in TuneOptions.model_fields})
-    planned = load_tune(config, tune_values, given_values(RunConfig, parsed))
+    with all_mistakes(ctx):
+        tune_values = given_values({name: parsed.pop(name) for name in TuneOptions.model_fields})
+        planned = load_tune(config, tune_values, given_values(parsed))
     from scenarios.status.shown_runs import say_page
     from scenarios.terminal import Terminal
     from scenarios.tune.run_tune import run_tune

@@ -6,11 +6,12 @@ from functools import partial
 from pathlib import Path
 
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, Scenario
-from runs.errors import InputError, SetupError
+from runs.errors import SetupError
 from runs.loadgen.conf_lines import KEYS, Setting, in_force, is_read, lookup, number_of, with_setting
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.loadgen.user_conf import JudgedConf, Problem, judge_conf, read_conf_text
-from scenarios.launch.run_config import EMBEDDED_CONF, OWN_DATA_CONF, USER_CONF, RunConfig
+from scenarios.launch.resolved_options import ResolvedOptions
+from scenarios.launch.run_config import EMBEDDED_CONF, OWN_DATA_CONF, USER_CONF
 from scenarios.launch.trial import TRIAL_CONF
 
 # Settings other than 0 that turn a run into an audit or end it early. [loadgen, perf-audit-settings,
@@ -44,7 +45,7 @@ class LoadgenConf:
     trial: bool = False  # True if the warm-up will set the rate
 
 
-def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rate_follows: bool = False) -> LoadgenConf:
+def read_conf(resolved: ResolvedOptions, sample_count: int, *, rate_follows: bool = False) -> LoadgenConf:
     """Read both files, and refuse lines that LoadGen would ignore or misread, or that would crash it.
 
     Args:
@@ -53,13 +54,8 @@ def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rat
     Raises:
         InputError, SetupError: If a file is refused; the message lists all lines and fixes.
     """
-    scenario, mode = LOADGEN_SCENARIO[config.scenario], mode_of(config)
-    if config.target_qps is not None and scenario == "SingleStream":
-        raise InputError(
-            "--target-qps: no effect in SingleStream",
-            "remove --target-qps; set the expected latency with *.SingleStream.target_latency in user.conf",
-        )
-    path = config.user_conf or _default_conf(config, benchmark, sample_count)
+    config, benchmark, mode, scenario = resolved.config, resolved.benchmark, resolved.mode, resolved.loadgen_scenario
+    path = config.user_conf or _default_conf(resolved, sample_count)
     trial = config.user_conf is None and path == TRIAL_CONF
     text = read_conf_text(path, "--user-conf")
     user = judge_conf(text, path, benchmark, config.scenario)
@@ -71,7 +67,8 @@ def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rat
         audit.problems += _kind_of_run(audit, benchmark, scenario, mode)
         if not audit.problems and not list(_applying(audit.settings, "*", scenario)):
             audit.problems.append(Problem(None, f"no line applies to {scenario}", "see configs/audits"))
-    above = {} if audit is None else _settings_above(audit, scenario)
+    # The settings of an audit.config override user.conf.
+    above = {} if audit is None else {key: lookup(audit.settings, "*", scenario, key) for key in KEYS}
     if config.target_qps is None and not rate_follows and not trial:
         user.problems += missing_rate(user, benchmark, scenario, mode, above)
     for conf in (user,) if audit is None else (user, audit):
@@ -87,17 +84,8 @@ def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rat
     if audit is not None:
         notes += [audit.note] if audit.note else []
         reasons.append("audit.config changes LoadGen's settings, so this run is an audit")
-    _check_counts(config, benchmark, user, above, sample_count)
+    _check_counts(resolved, user, above, sample_count)
     return LoadgenConf(path, text, audit_text, reasons, notes, trial)
-
-
-def _settings_above(audit: JudgedConf, scenario: str) -> dict[str, float | None]:
-    """Return the settings of an audit.config. They override user.conf."""
-    return {key: lookup(audit.settings, "*", scenario, key) for key in KEYS}
-
-
-def mode_of(config: RunConfig) -> Mode:
-    return "accuracy" if config.accuracy else "performance"
 
 
 def _applying(settings: Sequence[Setting], model: str, scenario: str) -> Iterator[Setting]:
@@ -235,20 +223,21 @@ def _most_ms(benchmark: Benchmark, scenario: Scenario) -> dict[str, float]:
     return most
 
 
-def _default_conf(config: RunConfig, benchmark: Benchmark, sample_count: int) -> Path:
+def _default_conf(resolved: ResolvedOptions, sample_count: int) -> Path:
+    config = resolved.config
     if config.dataset_path is None:
         return TRIAL_CONF if config.is_trial else EMBEDDED_CONF
-    if sample_count >= benchmark.samples(mode_of(config)):
+    if sample_count >= resolved.benchmark.samples(resolved.mode):
         return USER_CONF
-    measured = LOADGEN_SCENARIO[config.scenario] == "Server" and not config.accuracy
+    measured = resolved.loadgen_scenario == "Server" and not config.accuracy
     return TRIAL_CONF if measured and config.target_qps is None and config.audit_conf is None else OWN_DATA_CONF
 
 
 def _check_counts(
-    config: RunConfig, benchmark: Benchmark, user: JudgedConf, above: Mapping[str, float | None], sample_count: int
+    resolved: ResolvedOptions, user: JudgedConf, above: Mapping[str, float | None], sample_count: int
 ) -> None:
     """Refuse sample counts with which LoadGen would crash or skip samples in an accuracy run."""
-    scenario = LOADGEN_SCENARIO[config.scenario]
+    config, benchmark, scenario = resolved.config, resolved.benchmark, resolved.loadgen_scenario
     value = partial(_effective, above, user.settings, benchmark.loadgen_key, scenario)
     place = config.audit_conf or config.user_conf  # The harness's own files contain none of these keys.
     override = value("performance_sample_count_override")

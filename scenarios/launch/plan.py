@@ -16,23 +16,23 @@ from qsl.model_files import ModelFacts
 from qsl.tokenizers import BYTES, ByteTokenizer
 from qsl.weights import read_weights
 from runs.attestation.signing_key import load_signer
-from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
-from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
-from runs.errors import InputError, SetupError
+from runs.benchmark import Benchmark
+from runs.errors import SetupError
 from runs.files.reading import read_whole
+from runs.mistakes import Mistakes
 from runs.record.engines.engine_records import engine_record
 from runs.record.layout import RunDir
-from runs.record.manifest import AdmissionPlan, ClusterNode, ClusterPlan, ReplicaPlace, ReplicasPlan, RunPlan
+from runs.record.manifest import ReplicasPlan, RunPlan
 from runs.record.observed import Weights
 from runs.record.official_inputs import data_set_reasons, model_reasons
 from runs.wording import counted
 from scenarios.launch.loadgen_conf import read_conf
 from scenarios.launch.machine_checks import check_installed, check_model, required
+from scenarios.launch.planned_engine import plan_engine
+from scenarios.launch.resolved_options import ResolvedOptions, resolve_options
 from scenarios.launch.run_config import RunConfig
-from scenarios.mistakes import Mistakes
 from sut.engine_kind import EngineKind, EnginePlan, RunFacts
-from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
-from sut.planned_replica import PlannedReplica
+from sut.engines import ENDPOINT
 
 if TYPE_CHECKING:
     from compliance.judge.finding import Finding
@@ -96,17 +96,20 @@ def prepare(
     """
     if config.signing_key is not None:
         load_signer(config.signing_key)
-    kind = kind or _engine_kind(config)
-    check_installed(vllm=engine_record(kind.name).computes_here and config.cluster is None)
-    inputs = _inputs(config, kind, say)
-    run_dir = RunDir(_output_dir(config, inputs.mode))
+    mistakes = Mistakes()
+    resolved = resolve_options(config, kind, mistakes)
+    if not mistakes:
+        check_installed(vllm=engine_record(resolved.kind.name).computes_here and config.cluster is None)
+    inputs = _inputs(resolved, say, mistakes)
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.scenario}-{resolved.mode}"
+    run_dir = RunDir(config.output_log_dir or Path("output") / name)
     samples = inputs if rows is None else replace(inputs, dataset=inputs.dataset.select(rows))
-    conf = read_conf(config, inputs.benchmark, len(samples.dataset), rate_follows=rate_follows)
+    conf = read_conf(resolved, len(samples.dataset), rate_follows=rate_follows)
     facts = _run_facts(inputs, cores_taken() if conf.trial else 0)
-    engine, replicas = plan_engine(kind, config, facts)
+    engine, replicas = plan_engine(resolved, facts)
     inputs = samples  # The engine was planned for all rows.
     plan = _run_plan(inputs, engine, replicas, rows, audit=conf.audit_config is not None, trial=conf.trial)
-    kind.check_ready(config)
+    resolved.kind.check_ready(config)
     declared = _declaration_findings(config)
     hints = [*engine.hints, *_hints(config, engine.environment), *conf.notes]
     hints += [one.sentence for one in declared if one.violated]
@@ -120,7 +123,7 @@ def prepare(
     return PreparedRun(
         asked=config.model_dump(mode="json", exclude_unset=True),
         plan=plan,
-        benchmark=inputs.benchmark,
+        benchmark=resolved.benchmark,
         run_dir=run_dir,
         conf_path=conf.path,
         user_conf=conf.user_conf,
@@ -138,13 +141,9 @@ def prepare(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The engine, benchmark, model and dataset of a run."""
+    """The options, model and dataset of a run."""
 
-    config: RunConfig
-    kind: EngineKind[Any]
-    benchmark: Benchmark
-    mode: Mode
-    sampling: SamplingPolicy
+    resolved: ResolvedOptions
     model: ModelFacts | None
     model_path: str
     weights: Weights | None
@@ -152,56 +151,48 @@ class _Inputs:
     dataset: Dataset
 
 
-def _inputs(config: RunConfig, kind: EngineKind[Any], say: Say) -> _Inputs:
-    mode: Mode = "accuracy" if config.accuracy else "performance"
-    mistakes = Mistakes()
-    benchmark = mistakes.attempt(_benchmark, config)
-    sampling = mistakes.attempt(_sampling, config, benchmark.sampling[mode]) if benchmark else None
-    if mistakes and config.model_path is None:
+def _inputs(resolved: ResolvedOptions, say: Say, mistakes: Mistakes) -> _Inputs:
+    config = resolved.config
+    if config.model_path is None:
         mistakes.refuse()  # before the embedded model is created
-    model, model_path = mistakes.attempt(_model, config, kind, say) or (None, "")
+    model, model_path = mistakes.attempt(_model, resolved, say) or (None, "")
     dataset_path = config.dataset_path
     if dataset_path is None:
         mistakes.refuse()
         dataset_path = bundled_dataset(model_path)
-    dataset = mistakes.attempt(_dataset, config, kind, dataset_path, model, sampling)
+    dataset = mistakes.attempt(_dataset, resolved, dataset_path, model)
     mistakes.refuse()
-    assert benchmark is not None
-    assert sampling is not None
     assert dataset is not None
     return _Inputs(
-        config=config,
-        kind=kind,
-        benchmark=benchmark,
-        mode=mode,
-        sampling=sampling,
+        resolved=resolved,
         model=model,
         model_path=model_path,
-        weights=read_weights(model.folder) if model and engine_record(kind.name).computes_here else None,
+        weights=read_weights(model.folder) if model and engine_record(resolved.kind.name).computes_here else None,
         dataset_path=dataset_path,
         dataset=dataset,
     )
 
 
-def _dataset(
-    config: RunConfig, kind: EngineKind[Any], path: Path, model: ModelFacts | None, sampling: SamplingPolicy | None
-) -> Dataset:
+def _dataset(resolved: ResolvedOptions, path: Path, model: ModelFacts | None) -> Dataset:
+    config = resolved.config
+    limits = [limit for limit in (model and model.max_positions, resolved.kind.longest_sequence(config)) if limit]
     with required("machine/data-set"):
         return load_dataset(
             path,
             count=config.total_sample_count,
             # Without a model, only the token IDs of the byte tokenizer can be decoded and scored.
             vocab_size=model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None,
-            max_prompt_tokens=_longest_prompt(config, kind, model, sampling) if sampling else None,
+            max_prompt_tokens=min(limits) - resolved.sampling.max_tokens if limits else None,
         )
 
 
 def _run_facts(inputs: _Inputs, cores_taken: int) -> RunFacts:
+    resolved = inputs.resolved
     return RunFacts(
-        scenario=inputs.config.scenario,
-        sampling=inputs.sampling,
-        official_model=inputs.benchmark.model,
-        admission=inputs.config.admission,
+        scenario=resolved.config.scenario,
+        sampling=resolved.sampling,
+        official_model=resolved.benchmark.model,
+        admission=resolved.config.admission,
         longest_prompt_tokens=inputs.dataset.longest_prompt,
         lead_tokens=_common_lead(inputs.dataset.prompts),
         model_folder=inputs.model.folder if inputs.model else None,
@@ -209,7 +200,7 @@ def _run_facts(inputs: _Inputs, cores_taken: int) -> RunFacts:
         precision=inputs.weights.precision if inputs.weights else "",
         quantization=inputs.model.quantization if inputs.model else {},
         vocab_size=inputs.model.vocab_size if inputs.model else None,
-        light=inputs.config.is_light,
+        light=resolved.config.is_light,
         cores_taken=cores_taken,
     )
 
@@ -223,12 +214,12 @@ def _run_plan(
     audit: bool,
     trial: bool,
 ) -> RunPlan:
-    config, dataset = inputs.config, inputs.dataset
+    resolved, config, dataset = inputs.resolved, inputs.resolved.config, inputs.dataset
     return RunPlan(
         scenario=config.scenario,
-        loadgen_scenario=LOADGEN_SCENARIO[config.scenario],
-        mode=inputs.mode,
-        loadgen_key=inputs.benchmark.loadgen_key,
+        loadgen_scenario=resolved.loadgen_scenario,
+        mode=resolved.mode,
+        loadgen_key=resolved.benchmark.loadgen_key,
         dataset_path=str(inputs.dataset_path.resolve()),
         dataset_sha256=dataset.sha256,
         sample_count=len(dataset),
@@ -236,13 +227,13 @@ def _run_plan(
         longest_prompt_tokens=dataset.longest_prompt,
         audit=audit,
         enable_log_trace=config.enable_log_trace,
-        engine=inputs.kind.name,
+        engine=resolved.kind.name,
         model_path=inputs.model_path,
         engine_options=engine.options,
         environment=engine.environment,
-        sampling=asdict(inputs.sampling),
-        admission=_admission(config, inputs.kind),
-        concurrency=_concurrency(config),
+        sampling=asdict(resolved.sampling),
+        admission=resolved.admission,
+        concurrency=config.concurrency,
         replicas=replicas,
         warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
         compiles=engine.compiles,
@@ -254,7 +245,7 @@ def _run_plan(
 
 def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]:
     """Return the reasons why a run is not eligible for submission, except the reasons in its user.conf."""
-    benchmark, model = inputs.benchmark, inputs.model
+    benchmark, model = inputs.resolved.benchmark, inputs.model
     reasons = [TRIAL_REASON] if plan.trial else []
     reasons += engine.unofficial_reasons
     if plan.concurrency is not None:
@@ -265,7 +256,7 @@ def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]
     ]
     if differs:
         reasons.append(f"sampling differs from the benchmark: {'; '.join(differs)}")
-    reasons += data_reasons(benchmark, plan, bundled=inputs.config.dataset_path is None)
+    reasons += data_reasons(benchmark, plan, bundled=inputs.resolved.config.dataset_path is None)
     if any(SYNTHETIC_MARK in target for target in inputs.dataset.targets):
         reasons.append("the dataset is synthetic")
     if inputs.dataset.output_lengths is not None:
@@ -287,98 +278,8 @@ def data_reasons(benchmark: Benchmark, plan: RunPlan, *, bundled: bool) -> list[
     return reasons
 
 
-def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None:
-    # Offline reports no first tokens, and SingleStream has one query at a time.
-    both = {"--admission-tokens": config.admission_tokens, "--admission-queries": config.admission_queries}
-    bounds = [f"{flag} {value}" for flag, value in both.items() if value is not None]
-    options = bounds if config.admission == "off" else [f"--admission {config.admission}", *bounds]
-    if LOADGEN_SCENARIO[config.scenario] != "Server" and options:
-        raise InputError(f"{options[0]}: {config.scenario} has no first-token limit", f"remove {', '.join(options)}")
-    if config.admission == "off":
-        if bounds:
-            raise InputError(f"{bounds[0]}: no effect with --admission off", "choose an --admission order")
-        return None
-    if config.admission == "priority" and not kind.has_priorities:
-        raise InputError(
-            f"--admission priority: engine {kind.name} does not support priorities",
-            "give --admission fcfs, shortest or deadline",
-        )
-    return AdmissionPlan(
-        policy=config.admission, prefill_tokens=config.admission_tokens, queries=config.admission_queries
-    )
-
-
-def _concurrency(config: RunConfig) -> int | None:
-    if config.concurrency is not None and config.scenario != "Offline":
-        raise InputError(
-            f"--concurrency {config.concurrency}: LoadGen decides when {config.scenario} issues a query; only Offline "
-            "has a closed loop",
-            "give --scenario Offline; for a limit whose wait counts in the latency of Server and Interactive, give "
-            f"--admission fcfs --admission-queries {config.concurrency}",
-        )
-    return config.concurrency
-
-
-def _engine_kind(config: RunConfig) -> EngineKind[Any]:
-    if config.vllm and config.engine != "vllm":
-        raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give only one of these options")
-    kind = engine_kind(config.engine)
-    refuse_options_of_others(kind, config)
-    return kind
-
-
-def _benchmark(config: RunConfig) -> Benchmark:
-    key = config.lg_model_name
-    if key is None:
-        return default_benchmark(config.scenario)
-    benchmark = BENCHMARKS[key]
-    # Interactive is LoadGen's Server scenario with the limits of a separate model key.
-    if (config.scenario == "Interactive") != ("Interactive" in benchmark.scenarios):
-        interactive = submitted_benchmark(benchmark.submission_name, "Interactive")
-        raise InputError(
-            f"--scenario {config.scenario} with --lg-model-name {key}: only Interactive may use the "
-            f"key {interactive.loadgen_key}",
-            f"give --scenario Interactive --lg-model-name {interactive.loadgen_key}, or another scenario and key",
-        )
-    return benchmark
-
-
-def _sampling(config: RunConfig, official: SamplingPolicy) -> SamplingPolicy:
-    kinds = {name: type(value) for name, value in asdict(official).items()}
-    values: dict[str, Any] = {}
-    requested, most = dict(config.sampling_arg), config.max_new_tokens
-    if most is not None and requested.setdefault("max_tokens", most) != most:
-        raise InputError(
-            f"--max-new-tokens {most} and --sampling-arg max_tokens={requested['max_tokens']} contradict each other",
-            "give only one of these options",
-        )
-    for name, value in requested.items():
-        if name not in kinds:
-            raise InputError(f"--sampling-arg {name}: unknown parameter", f"choose from {', '.join(kinds)}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or kinds[name](value) != value:
-            number = "a whole number" if kinds[name] is int else "a number"
-            raise InputError(f"--sampling-arg {name}={value!r}: must be {number}", f"give {number}")
-        values[name] = kinds[name](value)
-    policy = replace(official, **values)
-    if not 1 <= policy.min_tokens <= policy.max_tokens:
-        raise InputError(
-            f"--sampling-arg: min_tokens {policy.min_tokens} and max_tokens {policy.max_tokens} exclude every output",
-            "give 1 <= min_tokens <= max_tokens",
-        )
-    if policy.max_tokens < 2 and config.scenario != "Offline":
-        raise InputError(
-            f"--sampling-arg max_tokens={policy.max_tokens}: in {config.scenario} LoadGen divides by the tokens after "
-            "the first one",
-            "give max_tokens 2 or more, or --scenario Offline",
-        )
-    return policy
-
-
-def _output_dir(config: RunConfig, mode: Mode) -> Path:
-    return config.output_log_dir or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.scenario}-{mode}"
-
-
-def _model(config: RunConfig, kind: EngineKind[Any], say: Say) -> tuple[ModelFacts | None, str]:
+def _model(resolved: ResolvedOptions, say: Say) -> tuple[ModelFacts | None, str]:
+    config, kind = resolved.config, resolved.kind
     if kind.own_model is not None and config.model_path is None:
         return None, kind.own_model
     if config.model_path == BYTES and kind.name == ENDPOINT:  # a server that sends text, of an unknown model
@@ -395,73 +296,6 @@ def _model(config: RunConfig, kind: EngineKind[Any], say: Say) -> tuple[ModelFac
         parts.add("tokenizer")  # for decoding responses
     facts = check_model(config.model_path or str(ensure_default_model(say_once)), parts)
     return facts, str(facts.folder)
-
-
-def _longest_prompt(
-    config: RunConfig, kind: EngineKind[Any], model: ModelFacts | None, sampling: SamplingPolicy
-) -> int | None:
-    limits = [limit for limit in (model and model.max_positions, kind.longest_sequence(config)) if limit]
-    return min(limits) - sampling.max_tokens if limits else None
-
-
-def plan_engine(kind: EngineKind[Any], config: RunConfig, run: RunFacts) -> tuple[EnginePlan, ReplicasPlan | None]:
-    """Return the plan of the engine (of each replica) and, with multiple replicas, the plan of the replicas.
-
-    Raises:
-        InputError, SetupError: If the engine cannot start with these options.
-    """
-    count = None if config.replicas in (None, "auto") else int(config.replicas)
-    if config.cluster is not None:
-        return _on_cluster(kind, config, config.cluster, run, count)
-    why = ""
-    if config.replicas is None:
-        why = kind.wants_replicas(config, run)
-        if not why:
-            return kind.plan(config, run), None
-    planned = kind.plan_replicas(config, run, count)
-    if count is None and len(planned) == 1 and not kind.own_processes:
-        return kind.plan(config, run), None
-    engine, places = _together(config, planned)
-    if why:
-        engine.notes.insert(0, why)
-    return engine, ReplicasPlan(places=places)
-
-
-def _on_cluster(
-    kind: EngineKind[Any], config: RunConfig, address: str, run: RunFacts, count: int | None
-) -> tuple[EnginePlan, ReplicasPlan]:
-    from sut.replicas.cluster import PlanRequest, survey_cluster  # Only a run on a cluster needs it.
-
-    if kind.own_processes:
-        raise InputError(f"--cluster {address}: engine {kind.name} has its own servers", "remove --cluster")
-    options = config.model_dump(mode="json", include=set(kind.options.model_fields))
-    survey = survey_cluster(address, PlanRequest(engine=kind.name, asked=options, run=run, count=count))
-    engine, planned = _together(config, survey.planned)
-    nodes = [
-        ClusterNode.model_validate(node.model_dump(include=set(ClusterNode.model_fields))) for node in survey.nodes
-    ]
-    used = sorted({place.node or 0 for place in planned})
-    cluster = ClusterPlan(address=survey.address, listen_on=survey.listen_on, nodes=[nodes[number] for number in used])
-    places = [place.model_copy(update={"node": used.index(place.node or 0)}) for place in planned]
-    engine.notes.insert(0, f"{len(places)} replicas on {', '.join(node.name for node in cluster.nodes)}")
-    engine.notes.extend(
-        f"node {node.name} is not used: it has no replica" for number, node in enumerate(nodes) if number not in used
-    )
-    if len({node.host["boot_id"] for node in cluster.nodes}) < len(cluster.nodes):
-        engine.unofficial_reasons.append("multiple nodes of the cluster are one machine")
-    return engine, ReplicasPlan(places=places, cluster=cluster)
-
-
-def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EnginePlan, list[ReplicaPlace]]:
-    first = planned[0].engine
-    for node_plan in planned:
-        if node_plan.engine.options != first.options:
-            raise InputError(
-                f"--replicas {config.replicas}: the devices differ, so the engines would have different options",
-                "choose devices of one kind",
-            )
-    first.environment.clear()  # Each replica sets its environment; the run's process computes nothing.
-    return first, [one.place for one in planned]
 
 
 def _common_lead(prompts: list[list[int]]) -> int:

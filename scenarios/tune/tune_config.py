@@ -14,8 +14,10 @@ from runs.errors import InputError
 from runs.files.fields import option_field
 from runs.harness import PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
+from runs.mistakes import Mistakes
 from runs.record.tune_dir import TuneDir
-from scenarios.launch.run_config import LOWEST_QPS, RunConfig, checked, make_config, merged, split_config, without_trial
+from scenarios.checked_options import check_options
+from scenarios.launch.run_config import LOWEST_QPS, RunConfig, check_config, merged, split_config, without_trial
 from scenarios.tune.rates import MAX_PROBES, RESOLUTION
 
 if TYPE_CHECKING:
@@ -127,22 +129,28 @@ def load_tune(file: Path | None, own_values: dict[str, Any], runs: dict[str, Any
     Raises:
         InputError: If a key is unknown, a value is not allowed, or the scenario has no rate.
     """
+    mistakes = Mistakes("tune")
     requested, content = split_config(file, "tune", own_values, "{max_probes: 6}")
-    options = checked(TuneOptions, requested, f"see `{PROGRAM} tune --help-all`")
+    options = check_options(mistakes, TuneOptions, requested, f"see `{PROGRAM} tune --help-all`")
     values = merged(content, runs)
     for name in sorted(NOT_FOR_TUNES & values.keys()):
-        raise InputError(f"--{name.replace('_', '-')}: set by the tuning itself", "remove this option")
-    config = make_config(values)
-    if LOADGEN_SCENARIO[config.scenario] == "SingleStream":
-        raise InputError("--scenario SingleStream: has no target_qps", "give --scenario Server, Interactive or Offline")
-    space = _space(options, values, config)
-    place = TuneDir(Path(values.pop("output_log_dir", None) or Path("output") / f"tune-{config.scenario}"))
+        mistakes.add(f"--{name.replace('_', '-')}: set by the tuning itself", "remove this option")
+    config = check_config(mistakes, values)
+    if config is not None and LOADGEN_SCENARIO[config.scenario] == "SingleStream":
+        mistakes.add("--scenario SingleStream: has no target_qps", "give --scenario Server, Interactive or Offline")
+    mistakes.refuse()
+    assert options is not None
+    assert config is not None
+    values = {name: getattr(config, name) for name in values}
+    space = mistakes.attempt(_space, options, values, config)
+    place = TuneDir(values.pop("output_log_dir", None) or Path("output") / f"tune-{config.scenario}")
     written = place.user_conf.resolve(), place.search_conf.resolve()
     if config.user_conf is not None and config.user_conf.resolve() in written:
-        raise InputError(
+        mistakes.add(
             f"--user-conf {config.user_conf}: the tuning would overwrite this file",
             "give another --output-log-dir, or a copy of the file",
         )
+    mistakes.refuse()
     values = without_trial(values)  # The search uses the official limits, never the limits of a trial.
     return Tune(options, values, config, place, space)
 

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
 from runs.files.fields import options_in
+from runs.mistakes import Mistakes
 from sut.engine_kind import EngineKind, EnginePlan, ModelPart, RunFacts
 from sut.http.dialects import DIALECTS, MAY_OMIT, MAY_RENAME, SENT_FIELDS, fix_of_field
 from sut.http.secret_options import HEADER_VARIABLE, SECRET_FIELDS, body_fields
@@ -19,6 +20,7 @@ from sut.http.secret_options import HEADER_VARIABLE, SECRET_FIELDS, body_fields
 if TYPE_CHECKING:
     from runs.record.manifest import ReplicaPlace, RunPlan
     from sut.engine import Engine
+    from sut.http.address import ServerAddress
     from sut.loadgen_sut import LoadgenSut
 
 CONNECTIONS = 1024
@@ -114,6 +116,52 @@ class EndpointOptions(BaseModel):
         return [value] if isinstance(value, str) else value
 
 
+def _servers(options: EndpointOptions) -> "list[ServerAddress]":
+    from sut.http.address import addresses
+
+    if options.api_server is None:
+        raise InputError("--engine endpoint: the server's address is missing", "give --api-server http://HOST:PORT")
+    return addresses(options.api_server)
+
+
+def _check_dialect(options: EndpointOptions, servers: "Sequence[ServerAddress]", mistakes: Mistakes) -> None:
+    if options.api_dialect is None:
+        return
+    dialect = DIALECTS.get(options.api_dialect)
+    if dialect is None:
+        mistakes.add(f"--api-dialect {options.api_dialect}: unknown", f"use one of {', '.join(DIALECTS)}")
+        return
+    for server in servers:
+        if dialect not in server.dialects():
+            mistakes.add(
+                f"--api-server {server.text}: dialect {dialect.name} has the path {dialect.path}",
+                "give the server's address without a path, or remove --api-dialect",
+            )
+
+
+def _check_fields(options: EndpointOptions, mistakes: Mistakes) -> dict[str, Any]:
+    """Check the fields of requests that the options change; return the added fields."""
+    for name in options.api_omit:
+        if name not in MAY_OMIT:
+            fix = f"choose from {', '.join(MAY_OMIT)}"
+            if name in MAY_RENAME:
+                fix += f"; --api-rename {name}=NAME sends it under another name"
+            mistakes.add(f"--api-omit {name}: cannot be omitted", fix)
+    for name, sent in options.api_rename.items():
+        if name not in MAY_RENAME:
+            mistakes.add(f"--api-rename {name}: cannot be renamed", f"choose from {', '.join(MAY_RENAME)}")
+        elif not str(sent).isidentifier() or sent in SENT_FIELDS:
+            mistakes.add(
+                f"--api-rename {name}={sent}: must be the name of a field that the harness does not send",
+                "write, for example, --api-rename max_tokens=max_completion_tokens",
+            )
+    extra = mistakes.attempt(body_fields, options.extra_body) or {}
+    for name in extra:
+        if fix := fix_of_field(name):
+            mistakes.add(f"--extra-body: the harness sets the field {name}, which changes what is measured", fix)
+    return extra
+
+
 class EndpointKind(EngineKind[EndpointOptions]):
     """The client of a server."""
 
@@ -148,50 +196,20 @@ class EndpointKind(EngineKind[EndpointOptions]):
 
     def plan(self, endpoint_options: EndpointOptions, run: RunFacts) -> EnginePlan:
         from runs.record.engines.servers import request_reasons
-        from sut.http.address import Access, addresses
+        from sut.http.address import Access
         from sut.http.declaration import read_declaration
         from sut.http.probes import PROBE_TOKENS  # only a run with a server imports the client
         from sut.http.server import words
 
-        if endpoint_options.api_server is None:
-            raise InputError("--engine endpoint: the server's address is missing", "give --api-server http://HOST:PORT")
-        servers = addresses(endpoint_options.api_server)
-        if endpoint_options.serve and len(endpoint_options.serve) != len(servers):
-            raise InputError(
+        mistakes = Mistakes()
+        servers = mistakes.attempt(_servers, endpoint_options) or []
+        if endpoint_options.serve and servers and len(endpoint_options.serve) != len(servers):
+            mistakes.add(
                 f"--serve: {len(endpoint_options.serve)} command(s), but --api-server names {len(servers)} server(s)",
                 "give a command for each server, in the order of --api-server",
             )
-        if endpoint_options.api_dialect is not None and endpoint_options.api_dialect not in DIALECTS:
-            raise InputError(
-                f"--api-dialect {endpoint_options.api_dialect}: unknown", f"use one of {', '.join(DIALECTS)}"
-            )
-        for name in endpoint_options.api_omit:
-            if name not in MAY_OMIT:
-                fix = f"choose from {', '.join(MAY_OMIT)}"
-                if name in MAY_RENAME:
-                    fix += f"; --api-rename {name}=NAME sends it under another name"
-                raise InputError(f"--api-omit {name}: cannot be omitted", fix)
-        for server in servers:
-            if endpoint_options.api_dialect and DIALECTS[endpoint_options.api_dialect] not in server.dialects():
-                raise InputError(
-                    f"--api-server {server.text}: dialect {endpoint_options.api_dialect} has the path "
-                    f"{DIALECTS[endpoint_options.api_dialect].path}",
-                    "give the server's address without a path, or remove --api-dialect",
-                )
-        for name, sent in endpoint_options.api_rename.items():
-            if name not in MAY_RENAME:
-                raise InputError(f"--api-rename {name}: cannot be renamed", f"choose from {', '.join(MAY_RENAME)}")
-            if not str(sent).isidentifier() or sent in SENT_FIELDS:
-                raise InputError(
-                    f"--api-rename {name}={sent}: must be the name of a field that the harness does not send",
-                    "write, for example, --api-rename max_tokens=max_completion_tokens",
-                )
-        extra = body_fields(endpoint_options.extra_body)
-        for name in extra:
-            if fix := fix_of_field(name):
-                raise InputError(
-                    f"--extra-body: the harness sets the field {name}, which changes what is measured", fix
-                )
+        _check_dialect(endpoint_options, servers, mistakes)
+        extra = _check_fields(endpoint_options, mistakes)
         ca_file = endpoint_options.api_ca.resolve() if endpoint_options.api_ca else None
         options = {
             "api_key_env": endpoint_options.api_key_env,
@@ -201,17 +219,20 @@ class EndpointKind(EngineKind[EndpointOptions]):
             "extra_fields": sorted(extra),
             "insecure": endpoint_options.insecure,
         }
-        access = Access.of(options)
-        for server in servers:
-            access.tls_context(server)
-        for command in endpoint_options.serve:
-            words(command)
-            if access.hidden(command) != command:
-                raise InputError(
-                    "--serve: the command contains a key or a header's value, and the manifest records the command",
-                    f"let the server read it from {endpoint_options.api_key_env or 'an environment variable'}",
-                )
-        declared = read_declaration(endpoint_options.api_declaration) if endpoint_options.api_declaration else None
+        with mistakes.collected():
+            access = Access.of(options)
+            for server in servers:
+                access.tls_context(server)
+            for command in endpoint_options.serve:
+                words(command)
+                if access.hidden(command) != command:
+                    mistakes.add(
+                        "--serve: the command contains a key or a header's value, and the manifest records the command",
+                        f"let the server read it from {endpoint_options.api_key_env or 'an environment variable'}",
+                    )
+        declaration = endpoint_options.api_declaration
+        declared = mistakes.attempt(read_declaration, declaration) if declaration else None
+        mistakes.refuse()
         reasons = ["the server's model and precision are not declared (--api-declaration)"]
         if declared is not None:
             reasons = declared.unofficial_reasons(run.official_model)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from runs.errors import ExitCode
-from scenarios.command_line.dispatch import main
+from scenarios.dispatch import main
 from tests.support.runs.submission_runs import SYSTEM
 
 SUBMITTED = ("--organization", "O", "--system-name", "S")

@@ -24,7 +24,7 @@ from runs.bench.bench_record import (
 from runs.errors import ExecutionError, ExitCode, Interrupted, SetupError
 from runs.record.manifest import read_manifest
 from runs.record.progress import Progress
-from scenarios.bench.run_bench import UNOFFICIAL
+from scenarios.bench.announcement import UNOFFICIAL
 from scenarios.launch.run_config import RunConfig
 from scenarios.launch.run_page import SWITCH
 from tests.conftest import Finished, StartMain, run_here

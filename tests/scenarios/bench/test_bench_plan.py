@@ -20,12 +20,12 @@ from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, Condition
 from runs.bench.find_bench import bench_directory, find_bench, folder_of
 from runs.errors import InputError, SetupError
 from runs.record.requests_log import read_request_table
+from scenarios.bench.bench_plan import Bench
 from scenarios.bench.ladder import LoadStep, PlannedBenchRun, default_steps
 from scenarios.bench.load import load_bench
-from scenarios.bench.options import Bench
 from scenarios.bench.prompts import BLOCK, Synthetic, read_prompts
 from scenarios.bench.run_files import repeated_rows, write_run_files
-from scenarios.command_line.dispatch import main
+from scenarios.dispatch import main
 from scenarios.launch.parent import execute_run
 from scenarios.launch.plan import prepare
 from scenarios.launch.run_config import make_config
@@ -55,7 +55,8 @@ def test_a_bench_without_options_has_documented_defaults() -> None:
     assert bench.steps == default_steps("Server")
     assert bench.is_adaptive
     assert bench.limits == Limits(ttft=2000, tpot=100)
-    assert (bench.duration_s, bench.is_duration_given, bench.repeats, bench.max_runs) == (60, False, 1, 8)
+    assert (bench.options.duration, bench.options.repeats, bench.options.max_runs) == (60, 1, 8)
+    assert bench.ladder().longest_s > 60
     assert bench.values["sampling_arg"] == {"min_tokens": 32, "max_tokens": 32}
     assert bench.equal_conditions()["input_tokens"] == "128"
     assert "no accelerator" in bench.notes[0]
@@ -80,8 +81,6 @@ def test_a_bench_without_options_has_documented_defaults() -> None:
         ({"goodput": "e2el:5000"}, {"limits": Limits(e2el=5000)}),
         ({"limits": "e2el=5000,ttft=500"}, {"limits": Limits(ttft=500, e2el=5000)}),
         ({"ttft_sla_ms": "500", "tpot_sla_ms": "9"}, {"limits": Limits(ttft=500, tpot=9)}),
-        ({"duration": "10m"}, {"duration_s": 600, "is_duration_given": True}),
-        ({"duration": "60s"}, {"duration_s": 60}),
         ({"output_len": "64-128"}, {"output_len": (64, 128)}),
         ({"output_len": "100", "random_range_ratio": "0.5"}, {"output_len": (50, 150)}),
         ({"label": "team=search"}, {"metadata": {"team": "search"}}),
@@ -92,6 +91,12 @@ def test_a_bench_without_options_has_documented_defaults() -> None:
 def test_valid_option_values_are_converted(options: dict[str, Any], expected: dict[str, Any]) -> None:
     bench = loaded(**options)
     assert {name: getattr(bench, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("60s", 60), ("60", 60)])
+def test_a_given_duration_is_the_longest_duration(text: str, seconds: float) -> None:
+    ladder = loaded(duration=text).ladder()
+    assert (ladder.duration_s, ladder.longest_s) == (seconds, seconds)
 
 
 def test_words_after_goodput_are_read_as_limits() -> None:
@@ -117,11 +122,11 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "--limits itl=3: 'itl' is not a limit",
         "--duration 3x: must be a number of seconds",
         "--output-len 1: must be at least 2 tokens",
-        "--repeats 0: '0' must be a whole number from 1",
+        "--repeats 0: must be at least 1\n  fix: write, for example, --repeats 1",
         "--metadata a: not of the form KEY=VALUE",
         "--scenario D(100,100): must be Server, Interactive or Offline; for lengths give --input-len",
-        "--dataset-name c4: unknown\n  fix: choose from random, custom, sharegpt",
-        "--seed -1:",
+        "--dataset-name c4: must be one of random, custom, sharegpt",
+        "--seed -1: must be at least 0",
         "--stall-timeout-s x: must be a number",
         "--profile kind=sweep: not an option of bench\n  fix: give --rates",
     ):
@@ -134,7 +139,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         ({"rates": "0"}, "'0' must be finite and above 0"),
         ({"rates": "-3"}, "'-3' must be finite"),
         ({"rates": "nan"}, "'nan' must be finite"),
-        ({"rates": ""}, "'' is not a number"),
+        ({"rates": ""}, "--rates: '' is not a number"),
         ({"rates": "5,inf"}, "inf is the Offline run alone"),
         ({"rates": "5,50%"}, "the list mixes rates and shares"),
         ({"rates": "5,5.0"}, "contains a value twice"),
@@ -142,16 +147,18 @@ def test_all_mistakes_are_reported_at_once() -> None:
         ({"rates": "5", "max_concurrency": "3,4"}, "must be one number"),
         ({"concurrency": "2", "max_concurrency": "3"}, "exclude each other"),
         ({"concurrency": "1.5"}, "'1.5' must be a whole number"),
+        ({"queries": "1.5"}, "--queries 1.5: must be a whole number"),
+        ({"scenario": "Servr"}, "did you mean --scenario Server?"),
         ({"rates": "5", "scenario": "Offline"}, "--rates 5 with --scenario Offline"),
         ({"goodput": "ttft:5", "ttft_sla_ms": "5"}, "--ttft-sla-ms: the limit of ttft is given twice"),
         ({"limits": "ttft=5,ttft=6"}, "ttft is given twice"),
         ({"input_len": "9-3"}, "the lower end 9 is above the upper end 3"),
-        ({"random_range_ratio": "1"}, "must be from 0 to below 1"),
+        ({"random_range_ratio": "1"}, "--random-range-ratio 1: must be below 1"),
         ({"dataset_name": "custom"}, "give --dataset-path FILE"),
         ({"dataset_path": "absent.jsonl"}, "absent.jsonl does not exist"),
         ({"backend": "openai-chat"}, "--backend openai-chat: no server is given"),
         ({"label": ""}, "--label"),
-        ({"result_filename": "a/b"}, "--result-filename 'a/b': must be a file name"),
+        ({"result_filename": "a/b"}, "--result-filename a/b: must be a file name"),
         ({"input_len": "9999999"}, "must be at most 1,048,576 tokens"),
         ({"tokenizer": "/absent", "runs": {"engine": "vllm"}}, "--tokenizer /absent: folder does not exist"),
         ({"runs": {"replicas": "0"}}, "see `python main.py bench --help-all`"),

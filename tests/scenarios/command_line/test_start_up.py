@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import scenarios.commands
-from scenarios.command_line.dispatch import COMMANDS, COMPLETION
+from scenarios.dispatch import COMMANDS, COMPLETION
 from tests.conftest import ROOT
 
 # Libraries that a command line may import

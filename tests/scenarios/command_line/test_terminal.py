@@ -14,7 +14,7 @@ from rich.text import Text
 from compliance.trees.tree import Tree
 from runs.wording import json_printable
 from scenarios.command_line.command_output import SteadyStream
-from scenarios.command_line.dispatch import main
+from scenarios.dispatch import main
 from scenarios.terminal import Terminal
 from tests.conftest import ROOT
 from tests.support.files.editing import edit_detail
@@ -74,7 +74,7 @@ def test_a_dataset_name_cannot_control_the_terminal(
 
 
 # These modules write only their own messages at a signal
-OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/launch/run_process.py", "runs/processes/listening.py")
+OTHERS = ("scenarios/dispatch.py", "scenarios/launch/run_process.py", "runs/processes/listening.py")
 
 
 def test_consoles_are_created_in_one_module() -> None:

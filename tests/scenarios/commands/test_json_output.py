@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runs.record.layout import ResultDir, RunDir
-from scenarios.command_line.dispatch import COMMANDS
+from scenarios.dispatch import COMMANDS
 from tests.conftest import ROOT, Finished, RunMain, run_here
 from tests.support.documents.json_shapes import differences, shapes
 from tests.support.runs.dummy_runs import DummyRuns

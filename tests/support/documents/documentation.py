@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from runs.errors import InputError
 from scenarios.audit.audit_config import all_options, load_audit
-from scenarios.command_line import command_output
-from scenarios.command_line.dispatch import cli
+from scenarios.command_line.command_output import take_output_options
 from scenarios.command_line.schema_options import given_values
+from scenarios.dispatch import cli
 from scenarios.launch.run_config import RunConfig
 from scenarios.tune.tune_config import TuneOptions
 from tests.conftest import ROOT
@@ -128,9 +128,7 @@ def parse(words: list[str]) -> str:
     Raises:
         click.ClickException, InputError, pydantic.ValidationError: If the command would refuse the words.
     """
-    words = [word for word in words if word not in (*command_output.QUIET, *command_output.VERBOSE)]
-    if command_output.asked_for(words):
-        words.remove(command_output.FLAG)
+    _, words = take_output_options(words)
     if words == ["--help"]:
         return ""
     above = cli.make_context("main.py", words)
@@ -145,10 +143,10 @@ def parse(words: list[str]) -> str:
         inner.make_context(inner_name, inner_rest, parent=context)
     for schema in SCHEMAS.get(name, ()):
         parsed = {key: value for key, value in context.params.items() if key in schema.model_fields}
-        values = {key: value for key, value in given_values(schema, parsed).items() if value is not False}
+        values = {key: value for key, value in given_values(parsed).items() if value is not False}
         if schema is all_options():
             file = ROOT / (context.params["config"] or "")
-            load_audit(file if file.is_file() else None, values, {})
+            load_audit(file if file.is_file() else None, values, {"scenario": "Offline"})
         else:
             schema.model_validate(values if schema is not RunConfig else {"scenario": "Offline", **values})
     return name

@@ -16,6 +16,7 @@ from runs.harness import HARNESS_VERSION, INSTALL, NAME, PROGRAM
 from runs.processes import listening
 from scenarios.command_line import command_output
 from scenarios.command_line.command import unknown_option
+from scenarios.command_line.command_output import take_output_options
 from scenarios.commands import COMMAND_GROUPS, COMMANDS
 from scenarios.verbosity import engine_log_shown, is_verbose
 
@@ -106,21 +107,18 @@ def main(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     """Run a command with output as text or JSON; return its exit code."""
     command_output.begin()
-    words = [word for word in arguments if word not in (*command_output.QUIET, *command_output.VERBOSE)]
-    quiet = any(word in command_output.QUIET for word in arguments)
+    output, words = take_output_options(arguments)
     name = words[0] if words and not words[0].startswith("-") else "run"
-    as_json = command_output.asked_for(words)
     command = name if name in COMMANDS else ""
-    if as_json:
+    if output.is_json:
         _json_for[:] = [command]
-        words.remove(command_output.FLAG)
     with (
-        engine_log_shown(max((command_output.VERBOSE.get(word, 0) for word in arguments), default=0)),
-        command_output.prose(quiet, command if as_json else None),
+        engine_log_shown(output.verbosity),
+        command_output.prose(output.is_quiet, command if output.is_json else None),
     ):
         code, failure = _outcome(words)
     _json_for.clear()
-    if as_json:
+    if output.is_json:
         print(command_output.document(command, code, failure))
     return code
 

@@ -21,7 +21,7 @@ class Mistakes:
 
     def __init__(self, command: str = "run") -> None:
         self._errors: list[HarnessError] = []
-        self._command = command
+        self.command = command
 
     def add(self, text: str, fix: str) -> None:
         self._add(InputError(text, fix))
@@ -37,7 +37,7 @@ class Mistakes:
             yield
         except HarnessError as error:
             texts = [
-                text.replace(option, here).replace(f"{PROGRAM} run", f"{PROGRAM} {self._command}")
+                text.replace(option, here).replace(f"{PROGRAM} run", f"{PROGRAM} {self.command}")
                 for text in (error.message, error.fix)
             ]
             self._add(type(error)(*texts, cause=error.cause))
