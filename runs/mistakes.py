@@ -20,15 +20,15 @@ class Mistakes:
     """
 
     def __init__(self, command: str = "run") -> None:
-        self._errors: list[HarnessError] = []
+        self.errors: list[HarnessError] = []
         self.command = command
 
     def add(self, text: str, fix: str) -> None:
         self._add(InputError(text, fix))
 
     def _add(self, error: HarnessError) -> None:
-        if str(error) not in map(str, self._errors):
-            self._errors.append(error)
+        if str(error) not in map(str, self.errors):
+            self.errors.append(error)
 
     @contextlib.contextmanager
     def collected(self, option: str = "", here: str = "") -> Iterator[None]:
@@ -51,13 +51,13 @@ class Mistakes:
         return None
 
     def __bool__(self) -> bool:
-        return bool(self._errors)
+        return bool(self.errors)
 
     def refuse(self) -> None:
         """Raise an error with all mistakes, if there are any: an InputError, unless none of them is bad input."""
-        if not self._errors:
+        if not self.errors:
             return
-        kind = next((type(error) for error in self._errors if isinstance(error, InputError)), type(self._errors[0]))
-        *earlier, last = self._errors[:MAX_SHOWN]
+        kind = next((type(error) for error in self.errors if isinstance(error, InputError)), type(self.errors[0]))
+        *earlier, last = self.errors[:MAX_SHOWN]
         message = "\n".join([*map(str, earlier), last.message])
-        raise kind(message, last.fix, cause=last.cause if len(self._errors) == 1 else "")
+        raise kind(message, last.fix, cause=last.cause if len(self.errors) == 1 else "")

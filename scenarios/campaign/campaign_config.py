@@ -24,7 +24,7 @@ from runs.rounds import CURRENT_ROUND
 from scenarios.audit.audit_config import audit_options
 from scenarios.campaign.tuned_rates import tuned_values
 from scenarios.checked_options import check_options, checked
-from scenarios.launch.run_config import load_yaml, make_config, merged, without_trial
+from scenarios.launch.run_config import check_config, load_yaml, merged, without_trial
 
 # Options of `run` that a campaign sets itself.
 NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "label", "lg_model_name"})
@@ -194,9 +194,9 @@ def _check_runs(mistakes: Mistakes, path: Path, runs: Sequence[CampaignRun]) -> 
     """Add the mistakes in the options of the runs, each with its scenarios."""
     scenarios: dict[tuple[str, str], dict[str, None]] = {}  # message and fix → scenarios in their order
     for run in runs:
-        try:
-            make_config(run.values)
-        except InputError as error:
+        run_mistakes = Mistakes()
+        check_config(run_mistakes, run.values)
+        for error in run_mistakes.errors:
             scenarios.setdefault((error.message, error.fix), {})[run.scenario] = None
     for (message, fix), names in scenarios.items():
         mistakes.add(f"{'' if str(path) in message else f'{path}: '}{', '.join(names)}: {message}", fix)

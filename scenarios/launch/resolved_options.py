@@ -34,7 +34,10 @@ def resolve_options(config: RunConfig, kind: EngineKind[Any] | None, mistakes: M
     """
     if kind is None:
         kind = engine_kind(config.engine)
-        mistakes.attempt(_check_engine, config, kind)
+        if config.vllm and config.engine != "vllm":
+            fix = "give only one of these options"
+            mistakes.add(f"--vllm and --engine {config.engine} contradict each other", fix)
+        mistakes.attempt(refuse_options_of_others, kind, config)
     mode: Mode = "accuracy" if config.accuracy else "performance"
     benchmark = mistakes.attempt(_benchmark, config) or default_benchmark(config.scenario)
     official = benchmark.sampling[mode]
@@ -48,12 +51,6 @@ def resolve_options(config: RunConfig, kind: EngineKind[Any] | None, mistakes: M
         sampling=_sampling(config, official, mistakes),
         admission=mistakes.attempt(_admission, config, kind),
     )
-
-
-def _check_engine(config: RunConfig, kind: EngineKind[Any]) -> None:
-    if config.vllm and config.engine != "vllm":
-        raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give only one of these options")
-    refuse_options_of_others(kind, config)
 
 
 def _benchmark(config: RunConfig) -> Benchmark:

@@ -48,6 +48,17 @@ def test_options_of_another_kind_are_refused(kind: EngineKind[Any]) -> None:
     refuse_options_of_others(kind, EngineOptions(**default[kind.name]))
 
 
+def test_all_contradictions_between_options_of_a_server_are_reported_together() -> None:
+    values = {"api_server": "http://a:1,http://b:2/v1/completions", "serve": "x", "api_dialect": "sglang"}
+    values |= {"api_omit": "foo", "api_rename": {"seed": 3, "foo": "bar"}, "api_key_env": "NO_SUCH_VARIABLE"}
+    kind = KINDS["endpoint"]
+    with pytest.raises(InputError) as refused:
+        kind.plan(kind.options(**values), FACTS)
+    for option in ("--serve", "--api-server http://b:2", "--api-omit foo", "--api-rename seed=3", "--api-rename foo"):
+        assert option in str(refused.value)
+    assert "NO_SUCH_VARIABLE" in str(refused.value)
+
+
 def test_an_unknown_kind_is_refused_and_has_all_obligations() -> None:
     with pytest.raises(SetupError, match="unknown engine 'other'"):
         engine_kind("other")

@@ -190,6 +190,16 @@ def test_invalid_configurations_are_refused_with_key_and_file(
     assert str(tmp_path / "small.yaml") in caught.value.message
 
 
+def test_all_mistakes_of_a_file_are_reported_with_their_scenarios(tmp_path: Path) -> None:
+    scenarios = {"Offline": {"target_qps": -1}, "Server": {"accuracy": True}}
+    with pytest.raises(InputError) as refused:
+        load(tmp_path, stall_timeout_s="x", scenarios=scenarios)
+    lines = str(refused.value).splitlines()
+    for start in ("Offline, Server: ", "Offline: ", str(tmp_path)):
+        (place,) = (place for place, line in enumerate(lines) if line.startswith(start))
+        assert lines[place + 1].startswith("  fix: ")
+
+
 def test_missing_scenarios_of_a_closed_submission_are_named(tmp_path: Path) -> None:
     assert missing_scenarios(load(tmp_path).options) == ""
     assert missing_scenarios(load(tmp_path, scenarios=["Interactive"]).options) == "Offline"

@@ -171,6 +171,14 @@ def test_contradicting_options_are_refused(values: dict[str, Any], words: str) -
     assert refused.value.fix
 
 
+def test_all_contradictions_of_a_run_are_reported_together(make_dataset: MakeDataset) -> None:
+    values = {"vllm": True, "device": "cpu", "concurrency": 3, "admission_queries": 3, "max_new_tokens": 1}
+    with pytest.raises(InputError) as refused:
+        prepared(scenario="Server", sampling_arg={"top": 1}, dataset_path=Path("absent"), model_path="absent", **values)
+    options = ("--vllm", "--device", "--concurrency 3", "--admission-queries 3", "--sampling-arg top", "absent")
+    assert all(option in str(refused.value) for option in (*options, "--sampling-arg max_tokens=1"))
+
+
 def test_a_relative_model_path_is_made_absolute(
     small_model: Path, make_dataset: MakeDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
