@@ -5,8 +5,7 @@ Opening an older store adds missing columns.
 
 import contextlib
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -16,69 +15,14 @@ import orjson
 from runs.errors import InputError, SetupError
 from runs.files.reading import open_file
 from runs.record.fingerprint import differences
+from runs.store_columns import COLUMN_NAMES, COLUMNS, GROUPABLE, RAW, ColumnRole
 
 TABLE = "benchmark_runs"
 BUSY_TIMEOUT_S = 30.0  # another process may be writing
-RAW = "raw_result_json"
 _NOT_COMPARED = ("ingested_at", "run_directory", RAW)  # may change for an unchanged run
+_INDICES = {"run_id": "run_id", "grouping": "scenario, lg_model_name, model, gpu_type, mechanism"}
 
 Ingested = Literal["added", "unchanged", "replaced"]
-Type = Literal["TEXT", "REAL", "INTEGER"]
-Role = Literal["identity", "condition", "system", "technique", "number", "record"]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column. The numbers of two runs are comparable if all condition columns are equal: the CONDITIONS of
-    runs/record/fingerprint.py, and the rate. System and techniques may differ."""
-
-    name: str
-    type: Type
-    role: Role
-
-
-_NAMES: tuple[tuple[Role, Type, str], ...] = (
-    ("identity", "TEXT", "run_id timestamp ingested_at run_directory round status error_message certification "
-     "manifest_sha256 support_status_reason quality_evidence quality_results quality_results_sha256"),
-    ("identity", "INTEGER", "valid official"),
-    ("condition", "TEXT", "scenario lg_model_name dataset_sha256 sampling"),
-    ("condition", "REAL", "target_qps"),
-    ("condition", "INTEGER", "min_duration_ms min_query_count performance_sample_count sample_count "
-     "enable_prefix_caching"),
-    ("system", "TEXT", "loadgen_version gpu_type hostname cpu model model_sha256 engine engine_version dtype "
-     "engine_options attention_backend harness_commit"),
-    ("system", "INTEGER", "gpu_count cores_usable tp max_model_len max_num_seqs"),
-    ("technique", "TEXT", "mechanism mechanism_variant compression_method compression_scope"),
-    ("technique", "REAL", "compression_ratio compression_overhead_ms decompression_overhead_ms"),
-    ("technique", "TEXT", "quality_eval_id quality_eval_status quality_delta_summary draft_model_id"),
-    ("technique", "REAL", "speculative_acceptance_rate quality_baseline"),
-    ("technique", "INTEGER", "speculative_wasted_tokens"),
-    ("technique", "TEXT", "mechanism_notes support_status kv_cache_dtype quantization draft_model"),
-    ("technique", "INTEGER", "mechanism_eval_registered quality_eval_registered speculative"),
-    ("number", "TEXT", "numbers_from audits"),
-    ("number", "REAL", "samples_per_second throughput_tok_s duration_s ttft_p50_ms ttft_p99_ms tpot_p50_ms tpot_p99_ms "
-     "latency_p50_ms latency_p99_ms output_tokens_mean rouge1 rouge2 rougeL rougeLsum"),
-    ("number", "INTEGER", "samples gen_len gen_num accuracy_passed"),
-    ("record", "TEXT", RAW),
-)  # fmt: skip
-COLUMNS = tuple(Column(name, kind, role) for role, kind, names in _NAMES for name in names.split())
-COLUMN_NAMES = tuple(column.name for column in COLUMNS)
-GROUPABLE = (
-    "scenario", "lg_model_name", "model", "gpu_type", "gpu_count", "tp", "dtype", "engine", "engine_version",
-    "hostname", "round", "status", "valid", "official", "support_status", "kv_cache_dtype",
-    "mechanism", "mechanism_variant", "compression_method", "compression_scope", "quality_eval_id",
-    "quality_eval_status",
-)  # fmt: skip
-_INDICES = {"run_id": "run_id", "grouping": "scenario, lg_model_name, model, gpu_type, mechanism"}
-_HELD: dict[Type, tuple[type, ...]] = {"TEXT": (str,), "REAL": (int, float), "INTEGER": (int,)}
-
-
-def odd_values(row: Mapping[str, Any], left_out: Collection[str] = ()) -> Iterator[str]:
-    """Yield sentences about values that do not have the type of their column; None fits every column."""
-    for column in COLUMNS:
-        value = row.get(column.name)
-        if value is not None and column.name not in left_out and not isinstance(value, _HELD[column.type]):
-            yield f"{column.name} is {str(value)[:40]!r}, but the column has the type {column.type}"
 
 
 class ResultStore:
@@ -271,7 +215,9 @@ def compare_rows(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[st
         of either run, each with `name`, `first`, `second` and `ratio` (second over first, of measured quantities);
         `not_recorded`, conditions that one of the rows lacks.
     """
-    parts: dict[Role, list[dict[str, Any]]] = {role: [] for role in ("condition", "system", "technique", "number")}
+    parts: dict[ColumnRole, list[dict[str, Any]]] = {
+        role: [] for role in ("condition", "system", "technique", "number")
+    }
     not_recorded = []
     for column in COLUMNS:
         name, a, b = column.name, first.get(column.name), second.get(column.name)

@@ -14,8 +14,8 @@ from compliance.judge.finding import Finding, Severity
 from compliance.judge.rule import OURS
 from compliance.techniques.declaration import QUALITY_BASELINE, QUALITY_RESULTS, Declaration
 from compliance.techniques.declaration_rules import claims_support, differs
+from compliance.techniques.quality_evidence import QualityEvidence
 from compliance.techniques.quality_results import QualityResults, declared_change, read_results
-from compliance.techniques.row import QualityEvidence
 from compliance.techniques.technique import BASELINE
 from compliance.techniques.technique_registry import Registries
 from runs.benchmarks import BENCHMARKS

@@ -32,7 +32,7 @@ from compliance.techniques.row import CERTIFICATION, MechanismRow
 from compliance.techniques.technique import BASELINE, pair_of
 from compliance.techniques.technique_registry import GateDivision, Registries, eligibility
 from runs.errors import ExitCode
-from runs.store import odd_values
+from runs.store_columns import odd_values
 from runs.wording import counted, printable
 
 GATE_ID = "mechanism_compression_quality"

@@ -1,4 +1,4 @@
-"""The row of a result for the result store and the gate: conditions, recomputed numbers and declaration.
+"""The row of a result for the result store and the gate. runs/store_columns.py states where each column is taken from.
 
 The gate checks rows, and the result store keeps them. `evidence` comes from the run's files at the time when the row
 was written; the gate reads the files again if the run directory exists.
@@ -6,22 +6,18 @@ was written; the gate reads the files again if the run directory exists.
 
 import contextlib
 import uuid
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from compliance.audits.state import audit_state, result_homes
-from compliance.judge.finding import Finding
 from compliance.mlperf_endpoints import judge_of
 from compliance.results.find_results import ResultRuns, find_results
 from compliance.results.result_verdict import ResultVerdict, verify_result
-from compliance.results.run_verdict import RunVerdict
 from compliance.results.scoring import ScoreSources
 from compliance.techniques.declaration import (
-    FIELD_NAMES,
     QUALITY_BASELINE,
     QUALITY_RESULTS,
     SUPPORT_STATUS,
@@ -30,65 +26,24 @@ from compliance.techniques.declaration import (
 )
 from compliance.techniques.declaration_rules import VALIDATION, validate
 from compliance.techniques.engine_facts import EngineFacts, facts_of_plan, facts_of_run, misdeclared
+from compliance.techniques.quality_evidence import SCORES_UNKNOWN, QualityEvidence, decisive, quality_evidence
 from compliance.techniques.technique_registry import Registries
 from runs.errors import HarnessError, InputError, SetupError, StalledError
-from runs.files.reading import MIB, json_value, read_whole
 from runs.files.writing import sha256_of
 from runs.mlperf_endpoints.layout import CONFIG, EVENTS, SUMMARY, is_run_folder
 from runs.numbers.derive_result import derive_result
-from runs.record.fingerprint import LOSSY, describe_differences, differences, fingerprint, run_fingerprint, value_text
+from runs.record.fingerprint import Facts, fingerprint, run_fingerprint
 from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, RunPlan, read_manifest
 from runs.record.observed import Weights
-from runs.rounds import ROUNDS, Round
-from runs.store import COLUMN_NAMES, COLUMNS, sorted_json
+from runs.rounds import Round
+from runs.store import sorted_json
+from runs.store_columns import COLUMNS, ColumnSource, columns_of
 
 CERTIFICATION = "loadgen_run_verified"  # certification of a LoadGen run with files that agree
-_AUDITS = "audits"
 _RUN_IDS = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # namespace of the UUIDs of runs
-MAX_ROWS_BYTES = 64 * MIB  # maximum size of a file of rows; a row has some kilobytes
-MAX_PARTS = 500_000  # maximum number of objects and lists; they take 20 times as much memory as in the file
-# First the columns that depend on the scores, then the columns that always come from a run's files.
-_BY_SCORING = ("accuracy_passed", _AUDITS)
-_FROM_FILES = [
-    *("timestamp", "official", "status", "certification", "manifest_sha256"),
-    *("kv_cache_dtype", "quantization", "draft_model", "speculative"),  # from the recorded engine configuration
-    *(
-        column.name
-        for column in COLUMNS
-        if column.role in ("condition", "system", "number") and column.name not in _BY_SCORING
-    ),
-]
-# Rules whose violation means that the accuracy is unknown.
-_NOT_KNOWN = frozenset({"accuracy-scored-again", "accuracy-no-target"})
-_SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
-
-
-@dataclass(frozen=True)
-class QualityEvidence:
-    """The verdict on the accuracy run of a result."""
-
-    directory: str | None = None  # None: the run is missing
-    failures: tuple[str, ...] = ()  # reasons why the run does not pass
-    unknown: tuple[str, ...] = ()  # reasons why the verdict is unknown
-    evaluation: str | None = None  # ID of the evaluation in the registry
-    scores: dict[str, float] | None = None
-    delta: str | None = None  # differences from the reference scores, in percent
-    accuracy_log_sha256: str | None = None
-    accuracy_text_sha256: str | None = None
-
-    @property
-    def passed(self) -> bool | None:
-        """True if the run passes; None if its verdict is unknown."""
-        if self.failures:
-            return False
-        return None if self.unknown or self.directory is None else True
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """The reasons why the run does not pass or its verdict is unknown."""
-        return self.unknown + self.failures
+Columns = dict[str, Any]  # values by the names of their columns
 
 
 @dataclass(frozen=True)
@@ -125,7 +80,7 @@ def rows_of_runs(
     results = find_results(runs) if runs else []
     rows: dict[tuple[Path, str | None], MechanismRow] = {}
     for result in results:
-        row = _row(result, declaration, registries, sources, in_round)
+        row = _row_of_result(result, declaration, registries, sources, in_round)
         key = _home(result), row.row["scenario"]
         rows[key] = _with_repeat(rows[key], row) if key in rows else row
     return [*rows.values(), *(_row_of_folder(path, declaration, registries, sources) for path in folders)]
@@ -162,27 +117,31 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
     model_params, measured = run.raw_config.get("model_params") or {}, verdict.measured
     sampling = {name: model_params.get(name) for name in ("temperature", "top_p", "max_new_tokens")}
     is_measured = verdict.outcome != "ERROR"
-    conditions = _conditions(None, None) | {
-        "run_id": str(uuid.uuid5(_RUN_IDS, first)),
-        "run_directory": str(path.resolve()),
-        "status": "success" if is_measured else None if isinstance(verdict.error, SetupError) else "failed",
-        "valid": int(verdict.outcome != "FAIL") if is_measured else None,
-        "error_message": "; ".join(verdict.reasons) or None,
-        "certification": None,
-        "scenario": pattern.asked,
-        "model": Path(params.name).name,
-        "sampling": sorted_json(sampling) if any(value is not None for value in sampling.values()) else None,
-        "target_qps": pattern.target_qps,
-        "samples": verdict.numbers.get("tracked_samples_completed"),
-        "numbers_from": EVENTS,
-        "throughput_tok_s": measured.get("tokens_per_second"),
-        **{name: value for name, value in measured.items() if name in COLUMN_NAMES},
+    columns: dict[ColumnSource, Columns] = {
+        "result": {"run_id": str(uuid.uuid5(_RUN_IDS, first)), "run_directory": str(path.resolve())},
+        "verdict": {
+            "status": "success" if is_measured else None if isinstance(verdict.error, SetupError) else "failed",
+            "valid": int(verdict.outcome != "FAIL") if is_measured else None,
+            "error_message": "; ".join(verdict.reasons) or None,
+        },
+        "conditions": {
+            "scenario": pattern.asked,
+            "model": Path(params.name).name,
+            "sampling": sorted_json(sampling) if any(value is not None for value in sampling.values()) else None,
+            "target_qps": pattern.target_qps,
+        },
+        "numbers": measured
+        | {
+            "numbers_from": EVENTS,
+            "samples": verdict.numbers.get("tracked_samples_completed"),
+            "throughput_tok_s": measured.get("tokens_per_second"),
+        },
     }
     engine = replace(facts_of_run(RunDir(path), None), gaps=(f"{path} does not contain the engine's configuration",))
-    return _declared(conditions, path / CONFIG, engine, QualityEvidence(), declaration, registries)
+    return _row_with_declaration(columns, path / CONFIG, engine, QualityEvidence(), declaration, registries)
 
 
-def _row(
+def _row_of_result(
     result: ResultRuns,
     declaration: Declaration,
     registries: Registries,
@@ -201,22 +160,24 @@ def _row(
         raise InputError(
             f"{run_dir.root}: neither LoadGen's detail log nor manifest.json found", "give a run directory"
         )
-    values = {
-        "run_id": str(uuid.uuid5(_RUN_IDS, sha256_of(identity))),
-        "run_directory": str(result.home.resolve()),
-        "round": in_round and in_round.name,
-        **_status(result, verdict, manifest),
-        **_conditions(manifest, main),
-        **_numbers(main),
-        _AUDITS: _audits(result, main),
+    columns: dict[ColumnSource, Columns] = {
+        "result": {
+            "run_id": str(uuid.uuid5(_RUN_IDS, sha256_of(identity))),
+            "run_directory": str(result.home.resolve()),
+            "round": in_round and in_round.name,
+        },
+        "verdict": _status(result, verdict, manifest),
+        "conditions": _conditions(manifest, main),
+        "numbers": _numbers(main),
+        "audits": {"audits": _audits(result, main)},
     }
-    return _of_result(values, result, verdict, run_dir, manifest, declaration, registries)
+    return _row_of_files(columns, result, verdict, run_dir, manifest, declaration, registries)
 
 
 def row_to_submit(result: ResultRuns, verdict: ResultVerdict, run: FinishedRun, registries: Registries) -> MechanismRow:
     """Return the row of a result without its numbers. `verdict` is the verdict of verify on the result."""
-    values = {"run_directory": str(result.home.resolve()), "certification": CERTIFICATION, "error_message": None}
-    return _of_result(values, result, verdict, run.dir, run.manifest, declaration_of(), registries)
+    columns = _columns_of_finished_run(str(result.home.resolve()))
+    return _row_of_files(columns, result, verdict, run.dir, run.manifest, declaration_of(), registries)
 
 
 def row_of_plan(
@@ -227,13 +188,18 @@ def row_of_plan(
     Args:
         evaluation: ID of the evaluation by the accuracy run.
     """
-    values = {"run_directory": "the plan", "certification": CERTIFICATION, "error_message": None}
+    columns, engine = _columns_of_finished_run("the plan"), facts_of_plan(plan, weights)
     quality = QualityEvidence("accuracy", evaluation=evaluation)
-    return _declared(values, Path("plan"), facts_of_plan(plan, weights), quality, declaration_of(declared), registries)
+    return _row_with_declaration(columns, Path("plan"), engine, quality, declaration_of(declared), registries)
 
 
-def _of_result(
-    values: dict[str, Any],
+def _columns_of_finished_run(directory: str) -> dict[ColumnSource, Columns]:
+    """Return the columns of a row for the gate, which knows that the run is finished and that its files agree."""
+    return {"result": {"run_directory": directory}, "verdict": {"certification": CERTIFICATION}}
+
+
+def _row_of_files(
+    columns: dict[ColumnSource, Columns],
     result: ResultRuns,
     verdict: ResultVerdict,
     run_dir: RunDir,
@@ -244,45 +210,43 @@ def _of_result(
     engine = facts_of_run(run_dir, manifest)
     for run in result.runs:  # add the techniques that only the accuracy run shows
         if run.dir.root != run_dir.root:
-            facts_of_declaration = facts_of_run(run.dir, run.manifest)
-            contradictions = tuple(dict.fromkeys(engine.contradictions + facts_of_declaration.contradictions))
-            engine = replace(
-                engine, in_force=facts_of_declaration.in_force | engine.in_force, contradictions=contradictions
-            )
+            facts = facts_of_run(run.dir, run.manifest)
+            contradictions = tuple(dict.fromkeys(engine.contradictions + facts.contradictions))
+            engine = replace(engine, in_force=facts.in_force | engine.in_force, contradictions=contradictions)
     if manifest is not None:
         recorded = manifest.mechanism
         if recorded.get(QUALITY_RESULTS) and run_dir.quality_results.is_file():
             recorded[QUALITY_RESULTS] = str(run_dir.quality_results.resolve())
         declaration = declaration.over(recorded)
     file = run_dir.root if manifest is None else run_dir.manifest
-    return _declared(values, file, engine, quality_evidence(result, verdict), declaration, registries)
+    return _row_with_declaration(columns, file, engine, quality_evidence(result, verdict), declaration, registries)
 
 
-def _declared(
-    columns: dict[str, Any],
+def _row_with_declaration(
+    columns: dict[ColumnSource, Columns],
     file: Path,
     engine: EngineFacts,
     quality: QualityEvidence,
     declaration: Declaration,
     registries: Registries,
 ) -> MechanismRow:
+    """Return the row with the columns of its run, its engine, its accuracy run and its declaration."""
     values = declaration.values
     validation = validate({**values, SUPPORT_STATUS: declaration.support_status}, registries)
     validation["issues"] += declaration.issues
     if values["mechanism"] is None:
         validation["mechanism_eval_registered"] = None
-    row: dict[str, Any] = {
-        **columns,
-        **engine.columns,
-        **{name: (quality.scores or {}).get(name) for name in _SCORES},
-        "accuracy_passed": None if quality.passed is None else int(quality.passed),
+    declared_columns = {
         **values,
-        SUPPORT_STATUS: declaration.support_status,
         **{name: declaration.given.get(name) for name in (QUALITY_RESULTS, QUALITY_BASELINE)},
+        SUPPORT_STATUS: declaration.support_status,
         "mechanism_eval_registered": validation["mechanism_eval_registered"],
         "quality_eval_registered": validation["quality_eval_registered"],
-        VALIDATION: validation,
     }
+    row = columns_of(
+        {**columns, "engine": engine.columns, "accuracy": quality.columns, "declaration": declared_columns}
+    )
+    row[VALIDATION] = validation
     if values["quality_delta_summary"] is None and values["quality_eval_id"] in (None, quality.evaluation):
         row["quality_delta_summary"] = quality.delta
     why = None if row["certification"] else row["error_message"]
@@ -292,17 +256,17 @@ def _declared(
     return MechanismRow(row, row["run_directory"], file, engine, quality, invalid)
 
 
-def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | None) -> dict[str, Any]:
+def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | None) -> Columns:
     """Return the values of the columns `status` (success, failed or timeout) and `valid` (1 or 0).
 
     `status` is None if no verdict is possible. `valid` is None if files contradict each other or an input is missing.
     """
     error = result.error or verdict.error
     if error is None:
-        failed = [*verdict.of("error"), *(one for part in verdict.parts for one in _decisive(part))]
+        failed = [*verdict.of("error"), *(finding for part in verdict.parts for finding in decisive(part))]
         mixed = verdict.contradictions or any(part.misplaced for part in verdict.parts)
         valid: int | None = int(verdict.outcome == "PASS")
-        if failed and all(one.rule in _NOT_KNOWN for one in failed):  # only the accuracy is unknown
+        if failed and all(finding.rule in SCORES_UNKNOWN for finding in failed):  # only the accuracy is unknown
             valid = None if result.run(PERFORMANCE) is None else 1
         return {
             "status": "success",
@@ -315,86 +279,20 @@ def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | Non
     return {"status": status, "valid": None, "error_message": error.message, "certification": None}
 
 
-def _decisive(part: RunVerdict) -> list[Finding]:
-    """Return the violated rules that decide the verdict on a run, and those that leave its accuracy unknown."""
-    return [finding for finding in part.violated if part.counts(finding) or finding.rule in _NOT_KNOWN]
-
-
-def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvidence:
-    """Return the verdict on the accuracy run of a result, taken from the verdict of `verify_result`."""
-    run, part = result.run(ACCURACY), verdict.part("accuracy")
-    if run is None:
-        return QualityEvidence()
-    evidence = QualityEvidence(str(run.dir.root), evaluation=run.benchmark.quality_eval)
-    if part is None:
-        return replace(
-            evidence, unknown=(verdict.error.message if verdict.error else "the accuracy run could not be checked",)
-        )
-    failed = _decisive(part)
-    failures = [one.sentence for one in failed if one.rule not in _NOT_KNOWN]
-    unknown = [one.sentence for one in part.contradictions]
-    unknown += [one.sentence for one in failed if one.rule in _NOT_KNOWN]
-    if not part.scored_again:
-        unknown.append("the responses were not rescored, so the scores are not verified")
-    performance = result.run(PERFORMANCE)
-    if performance is not None:
-        failures += [check.sentence for check in verdict.of("error")]
-        different = differences(run_fingerprint(performance), run_fingerprint(run), LOSSY)
-        failures += describe_differences(different, "in the performance run", "in the accuracy run")
-    scores, target = part.details.get("scores"), part.details.get("target")
-    deltas = [
-        f"{name} {100 * (scores[name] / reference - 1):+.2f}%"
-        for name, reference in (target or {}).items()
-        if scores and name != "gen_num"
-    ]
-    log, text = (sha256_of(path) if path.is_file() else None for path in (run.dir.accuracy_log, run.dir.accuracy_text))
-    return replace(
-        evidence,
-        failures=tuple(failures),
-        unknown=tuple(unknown),
-        scores=scores,
-        delta=", ".join(deltas) or None,
-        accuracy_log_sha256=log,
-        accuracy_text_sha256=text,
-    )
-
-
-# Column → facts of runs/record/fingerprint.py; the first known fact counts.
-_COLUMNS: dict[str, tuple[str, ...]] = {
-    "scenario": ("scenario",),
-    "lg_model_name": ("benchmark", "loadgen_key"),
-    "hostname": ("host.hostname",),
-    "cpu": ("host.cpu",),
-    "cores_usable": ("host.cores_usable",),
-    "dataset_sha256": ("dataset_sha256",),
-    "sample_count": ("sample_count",),
-    **{
-        column: (f"resolved.{name}", f"resolved.declared.{name}", f"engine_options.{name}")
-        for column, name in (("tp", "tensor_parallel_size"), ("dtype", "dtype"), ("max_model_len", "max_model_len"))
-    },
-    **{name: (f"resolved.{name}", f"resolved.declared.{name}") for name in ("max_num_seqs", "enable_prefix_caching")},
-    "harness_commit": ("harness.git_commit",),
-    "loadgen_version": ("loadgen.version",),
-    **{name: (f"loadgen.{name}",) for name in ("min_duration_ms", "min_query_count", "performance_sample_count")},
-}
 # Facts on the prefix caching of a server: reported by the server, or else declared by its operator.
-_SERVER_CACHING = ("told_by_the_server.prefix_caching", "declared.enable_prefix_caching")
+_SERVER_CACHING = ("resolved.told_by_the_server.prefix_caching", "resolved.declared.enable_prefix_caching")
 
 
-def _conditions(manifest: Manifest | None, run: FinishedRun | None) -> dict[str, Any]:
+def _conditions(manifest: Manifest | None, run: FinishedRun | None) -> Columns:
     """Return the columns with the conditions of a result (system, model, settings), without the technique."""
     facts = run_fingerprint(run) if run is not None else fingerprint(manifest) if manifest is not None else {}
-    conditions: dict[str, Any] = {
-        column: next((facts[key] for key in keys if facts.get(key) is not None), None)
-        for column, keys in _COLUMNS.items()
-    }
+    conditions = {column.name: _first_known(facts, column.facts) for column in COLUMNS if column.facts}
     if manifest is not None:
         plan, gpus, model = manifest.plan, facts["accelerators.name"], dict(manifest.model.sha256)
         if plan.engine_record.is_server:  # only its operator declares the hardware and the weights of a server
             gpus, weights = (facts.get(f"resolved.declared.{name}") or None for name in ("accelerators", "weights"))
             model = {**model, "weights": weights} if weights else {}
-            caching = (facts.get(f"resolved.{name}") for name in _SERVER_CACHING)
-            conditions["enable_prefix_caching"] = next((value for value in caching if value is not None), None)
+            conditions["enable_prefix_caching"] = _first_known(facts, _SERVER_CACHING)
         conditions |= {
             "timestamp": datetime.fromtimestamp(manifest.start_time_ns // 10**9, UTC).isoformat(),
             "gpu_type": None if gpus is None or None in gpus else " + ".join(sorted(set(gpus))) or "cpu",
@@ -412,7 +310,11 @@ def _conditions(manifest: Manifest | None, run: FinishedRun | None) -> dict[str,
     return conditions
 
 
-def _numbers(run: FinishedRun | None) -> dict[str, Any]:
+def _first_known(facts: Facts, keys: Sequence[str]) -> Any:
+    return next((facts[key] for key in keys if facts.get(key) is not None), None)
+
+
+def _numbers(run: FinishedRun | None) -> Columns:
     """Return the numbers of a performance run: recomputed from the request log, or else LoadGen's numbers."""
     if run is None or run.mode != PERFORMANCE:
         return {}
@@ -445,56 +347,3 @@ def _audits(result: ResultRuns, run: FinishedRun | None) -> str | None:
         elif not state.differs_from(run):  # the directory may contain audits of other runs
             outcomes[name] = state.outcome if state.outcome in ("PASS", "FAIL") else "unreadable"
     return sorted_json(outcomes) if outcomes else None
-
-
-def read_rows(path: Path, registries: Registries, sources: ScoreSources | None = None) -> list[MechanismRow]:
-    """Read a JSON file of one row or a list of rows, from the result store or another program.
-
-    If a row's run directory still contains that run, its evidence is read again.
-
-    Raises:
-        InputError: If the file is unreadable, not JSON, has no rows or too many.
-    """
-    fix = "give a run directory or a JSON file of rows"
-    text = read_whole(path, fix, max_bytes=MAX_ROWS_BYTES)
-    if (parts := text.count(b"{") + text.count(b"[")) > MAX_PARTS:
-        raise InputError(f"{path}: {parts:,} objects and lists, allowed: at most {MAX_PARTS:,}", fix)
-    content = json_value(text, path, fix)
-    rows = content if isinstance(content, list) else [content]
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row, dict):
-            raise InputError(f"{path}: row {number}: must be a JSON object", "write a list of objects")
-    runs = Counter(str(row["run_id"]) for row in rows if row.get("run_id"))
-    if twice := next((run for run, count in runs.items() if count > 1), None):
-        raise InputError(f"{path}: two rows of run {twice[:40]}", "keep one row of each run")
-    for row in rows:
-        if isinstance(named := row.get(QUALITY_RESULTS), str):
-            row[QUALITY_RESULTS] = str(path.parent / named)
-    return [_with_evidence(row, path, number, registries, sources) for number, row in enumerate(rows, start=1)]
-
-
-def _with_evidence(
-    row: dict[str, Any], path: Path, number: int, registries: Registries, sources: ScoreSources | None
-) -> MechanismRow:
-    bare = MechanismRow(row, source := f"{path}:{number}", path)
-    directory = row.get("run_directory")
-    if not isinstance(directory, str) or not Path(directory).is_dir():
-        return bare
-    try:
-        in_round = ROUNDS.get(str(row.get("round")))
-        by_runs = rows_of_runs([Path(directory)], declaration_of(row), registries, sources, in_round)
-    except HarnessError:
-        return bare
-    same = next((one for one in by_runs if one.row["run_id"] == row.get("run_id")), None)
-    if same is None:  # the directory now contains a different run
-        return bare
-    by_files = same.row
-    in_row = {name: row[name] for name in _FROM_FILES if row.get(name) is not None}
-    different = [
-        (f"{name} of the row", value_text(in_files, 80), f"{value_text(in_store, 80)} (in the files of its run)")
-        for name, (in_files, in_store) in differences(in_row, {name: by_files.get(name) for name in in_row}).items()
-    ]
-    # These columns come from the files, because the declaration of the run adds fields to the row.
-    judged_columns = {name: by_files[name] for name in (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)}
-    invalid = same.invalid or next(iter(different), None)
-    return replace(same, row={**by_files, **row, **judged_columns}, source=source, file=path, invalid=invalid)

@@ -26,7 +26,8 @@ EXAMPLES = (
 def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
     from compliance.results.scoring import ScoreSources
     from compliance.techniques.quality_gate import judge_rows
-    from compliance.techniques.row import read_rows, rows_of_runs
+    from compliance.techniques.row import rows_of_runs
+    from compliance.techniques.row_file import read_rows
 
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])

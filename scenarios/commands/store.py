@@ -225,7 +225,7 @@ def _difference(row: dict[str, Any]) -> str:
 
 def _exported(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows as `gate` reads them: their columns, without the full verdict."""
-    from runs.store import RAW
+    from runs.store_columns import RAW
 
     return [{name: value for name, value in row.items() if name not in (RAW, "id")} for row in rows]
 

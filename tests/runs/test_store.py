@@ -10,7 +10,8 @@ import pytest
 
 from runs.errors import InputError
 from runs.record.fingerprint import CONDITIONS
-from runs.store import COLUMN_NAMES, COLUMNS, TABLE, ResultStore, compare_rows
+from runs.store import TABLE, ResultStore, compare_rows
+from runs.store_columns import COLUMN_NAMES, COLUMNS
 
 # The table of an older store: twelve columns, some of which no longer exist.
 LEGACY = (

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance.techniques import row as row_file
+from compliance.techniques import row_file
 from compliance.techniques.declaration import FIELD_NAMES
 from compliance.techniques.declaration_rules import validate
 from compliance.techniques.engine_facts import facts_of_run, misdeclared
 from compliance.techniques.quality_gate import GateOutcome, judge_rows
-from compliance.techniques.row import read_rows, row_of_plan
+from compliance.techniques.row import row_of_plan
+from compliance.techniques.row_file import read_rows
 from compliance.techniques.technique_registry import (
     REGISTRY_DIR,
     VARIANTS_FILE,
