@@ -10,29 +10,21 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runs.benchmark import Benchmark
 
+if TYPE_CHECKING:
+    from compliance.accuracy.rouge import Rouge
+
 Scores = dict[str, float]  # score name → value over all samples of a run
-
-
-class Rouge(NamedTuple):
-    """F-measures of one pair of texts, each from 0 to 1."""
-
-    rouge1: float
-    rouge2: float
-    rougeL: float
-    rougeLsum: float
-
-
-ROUGE_NAMES = Rouge._fields
+ROUGE_NAMES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 class SampleScores(NamedTuple):
     """F-measures and length in characters of one prediction, as a scoring process returns them."""
 
-    rouge: Rouge
+    rouge: "Rouge"
     length: int
 
 

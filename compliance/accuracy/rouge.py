@@ -10,11 +10,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from rouge_score.scoring import fmeasure
 
-from compliance.accuracy.metrics import Rouge
 from compliance.accuracy.punkt import PorterStemmer
 
 # Words of a lower-case text. [rouge_score/tokenize.py: all other characters separate words]
@@ -22,6 +21,15 @@ _WORD = re.compile("[a-z0-9]+")
 _LONGEST_UNSTEMMED = 3  # characters of the longest word that is not stemmed [rouge_score/tokenize.py]
 _PORTER = PorterStemmer()
 _KEPT_STEMS = 2**18
+
+
+class Rouge(NamedTuple):
+    """F-measures of one pair of texts, each from 0 to 1."""
+
+    rouge1: float
+    rouge2: float
+    rougeL: float
+    rougeLsum: float
 
 
 def score_pair(prediction: str, reference: str) -> Rouge:

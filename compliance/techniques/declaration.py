@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, f
 from compliance.techniques.technique import BASELINE, NO_VARIANT
 from runs.errors import InputError
 from runs.files.reading import MIB
-from runs.files.yaml_file import read_yaml, with_underscores
+from runs.files.yaml_file import read_yaml
+from runs.files.yaml_keys import with_underscores
 
 SupportStatus = Literal["supported", "reviewed_preview", "unsupported"]
 SUPPORT_STATUSES: tuple[SupportStatus, ...] = get_args(SupportStatus)

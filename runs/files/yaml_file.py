@@ -7,12 +7,6 @@ from runs.errors import InputError
 from runs.files.reading import MAX_YAML_BYTES, read_whole
 
 
-class YamlKey(str):
-    """A key of a YAML file; `place` is FILE:LINE."""
-
-    place: str
-
-
 def read_yaml(path: Path, option: str) -> dict[str, Any]:
     """Return the keys and values of a YAML file; keys are `YamlKey`s. An empty file has no keys.
 
@@ -52,24 +46,3 @@ def read_yaml(path: Path, option: str) -> dict[str, Any]:
             "compare the file with the examples in configs/",
         )
     return value
-
-
-def with_underscores(values: dict[Any, Any]) -> dict[str, Any]:
-    """Return the mapping with `target-qps` spelled `target_qps`.
-
-    Raises:
-        InputError: If the mapping has both spellings.
-    """
-    plain: dict[str, Any] = {}
-    for key, value in values.items():
-        name = YamlKey(str(key).replace("-", "_"))
-        name.place = getattr(key, "place", "")
-        if name in plain:
-            raise InputError(f"{name.place}: {name} occurs twice, with - and with _", "remove one of these")
-        plain[name] = value
-    return plain
-
-
-def line_of_key(values: dict[str, Any], name: str) -> str:
-    """Return FILE:LINE of a key; empty if the key is not from a file."""
-    return next((getattr(key, "place", "") for key in values if key == name), "")

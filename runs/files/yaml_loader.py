@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from runs.errors import InputError
-from runs.files.yaml_file import YamlKey
+from runs.files.yaml_keys import YamlKey
 
 # Limit for the values of a file with aliases replaced: nested aliases would otherwise fill the memory.
 MAX_VALUES = 200_000

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from compliance.audits.discovery import AUDITS, find_audit
 from compliance.audits.options import AuditOptions
 from runs.errors import InputError
-from runs.files.yaml_file import line_of_key, with_underscores
+from runs.files.yaml_keys import line_of_key, with_underscores
 from runs.harness import PROGRAM
 from runs.mistakes import Mistakes
 from runs.what_is import what_is

@@ -17,7 +17,7 @@ from compliance.trees.tree import Division
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark
 from runs.errors import InputError
-from runs.files.yaml_file import line_of_key, with_underscores
+from runs.files.yaml_keys import line_of_key, with_underscores
 from runs.mistakes import Mistakes
 from runs.record.layout import CampaignDir, ResultDir
 from runs.rounds import CURRENT_ROUND

@@ -41,7 +41,8 @@ def system_file(path: Path | None, folders: Iterable[Path]) -> "SystemFile | Non
         InputError: If the file is wrong, or campaigns name different files.
     """
     from compliance.submission.system import read_system_file
-    from runs.files.yaml_file import read_yaml, with_underscores
+    from runs.files.yaml_file import read_yaml
+    from runs.files.yaml_keys import with_underscores
 
     if path is None:
         named = dict.fromkeys(name for folder in folders if (name := _named_by_campaign(folder)))

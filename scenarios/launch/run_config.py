@@ -11,7 +11,8 @@ from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.files.fields import options_in
-from runs.files.yaml_file import read_yaml, with_underscores
+from runs.files.yaml_file import read_yaml
+from runs.files.yaml_keys import with_underscores
 from runs.harness import HARNESS_ROOT, PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from runs.mistakes import Mistakes

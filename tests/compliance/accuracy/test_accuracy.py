@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rouge_score import rouge_scorer
 
-from compliance.accuracy.metrics import ROUGE, Rouge, Scores
+from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.accuracy.punkt import sentence_splitter
-from compliance.accuracy.rouge import score_pair
+from compliance.accuracy.rouge import Rouge, score_pair
 from compliance.accuracy.scores import DecodedResponse, begin_scoring, score_texts
 from compliance.accuracy.scoring_pool import ScoringPool
 from runs.errors import ExecutionError, InputError

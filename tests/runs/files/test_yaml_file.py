@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from runs.errors import InputError
-from runs.files.yaml_file import line_of_key, read_yaml, with_underscores
+from runs.files.yaml_file import read_yaml
+from runs.files.yaml_keys import line_of_key, with_underscores
 from scenarios.campaign.campaign_config import load_campaign
 from scenarios.launch.run_config import load_yaml, make_config, merged
 
