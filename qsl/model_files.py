@@ -123,11 +123,11 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Special token IDs by purpose; `other` IDs neither begin nor end a text."""
+    """Special token IDs by purpose; `neutral` IDs neither begin nor end a text."""
 
     stop: tuple[int, ...]
     begin: tuple[int, ...]
-    other: tuple[int, ...] = ()
+    neutral: tuple[int, ...] = ()
 
 
 BYTES = SpecialIds((EOS_ID,), (BOS_ID,))  # special IDs of the byte tokenizer

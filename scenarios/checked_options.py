@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
-from runs.files.yaml_file import line_of_key
+from runs.files.yaml_keys import line_of_key
 from runs.mistakes import Mistakes
 from scenarios.spellings import field_and_key
 from sut.http.secret_options import SECRET_FIELDS

@@ -155,7 +155,7 @@ def _measured(case: EndpointsEvidence) -> dict[str, float]:
 def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]:
     """Yield the recomputed numbers as lines of text."""
     config, metrics = case.run.config, case.metrics
-    load = config.settings.load_pattern.asked if config else "load unknown"
+    load = config.settings.load_pattern.text if config else "load unknown"
     model = (config.model_params.name if config else "") or "unknown"
     yield f"{load}, {'streaming' if case.streaming else 'not streaming'}, model {model}"
     yield f"samples: {metrics[ISSUED]:,} issued, {metrics[COMPLETED]:,} completed, of which {metrics[FAILED]:,} failed"

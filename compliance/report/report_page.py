@@ -30,7 +30,7 @@ class CurvePoint:
     tpot_ms: float | None
     limits_ms: tuple[float | None, float | None] = (None, None)  # limits of TTFT and TPOT, if they exist
     holds: bool = True  # run is VALID; for runs of the Endpoints client: verified, and no failed samples
-    ours: bool = False
+    is_own: bool = False  # run of this harness over HTTP; otherwise, of the Endpoints client
     outcome: str = ""  # VALID or INVALID; for runs of the Endpoints client: the verdict
     is_joined: bool = True  # a point of a curve; a run with Poisson arrivals is not one
 
@@ -135,7 +135,7 @@ def curves(points: Sequence[CurvePoint]) -> Picture | None:
     Disc: run of the Endpoints client. Square: run of this harness. Hollow: `holds` is false. Lines join the points of a
     curve. Dotted line: the highest Offline rate of the client.
     """
-    offline_points = (one for one in points if one.load == OFFLINE and one.holds and not one.ours)
+    offline_points = (one for one in points if one.load == OFFLINE and one.holds and not one.is_own)
     offline = max((one.tokens_per_second for one in offline_points), default=None)
     panels = []
     for title, unit, name, limit in (
@@ -148,7 +148,7 @@ def curves(points: Sequence[CurvePoint]) -> Picture | None:
             limits = {} if limit is None else {point.limits_ms[limit] for point in drawn}
             series = [
                 SystemCurve(
-                    [_mark(one, name) for one in drawn if one.ours == is_own], vertical=None if is_own else offline
+                    [_mark(one, name) for one in drawn if one.is_own == is_own], vertical=None if is_own else offline
                 )
                 for is_own in (False, True)
             ]
@@ -157,6 +157,6 @@ def curves(points: Sequence[CurvePoint]) -> Picture | None:
 
 
 def _mark(point: CurvePoint, name: str) -> Mark:
-    shape = "s" if point.ours else "o"
+    shape = "s" if point.is_own else "o"
     x, y = point.tokens_per_second, getattr(point, name)
     return Mark(x, y, point.load, is_hollow=not point.holds, is_joined=point.holds and point.is_joined, shape=shape)

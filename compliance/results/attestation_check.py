@@ -54,8 +54,8 @@ def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
         return None, [stated("attested", error.message, run.seal, fix=fix)]
     findings = []
     for file in changed:
-        required = f", attested: {file.stated}" if file.stated else "; the attestation does not list it"
-        digest = f": {file.found}" if file.found else ""
+        required = f", attested: {file.attested}" if file.attested else "; the attestation does not list it"
+        digest = f": {file.actual}" if file.actual else ""
         findings.append(
             stated("attested", f"{file.name} was {_SAID[file.state]}{digest}{required}", run.root / file.name)
         )

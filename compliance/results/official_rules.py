@@ -186,7 +186,11 @@ def _limits(name: str, p99_key: str) -> tuple[Limit, Limit]:
         values: LatencyNumbers | None = getattr(inputs.numbers, f"{name}_ns")
         limit = limit_ms(inputs)
         fixed_share = unloaded(title, values, limit * 1e6, None) if values and limit else None
-        return exceeded(title, f"{limit:g} ms", f"{fixed_share.ns / 1e6:.2f} ms", fixed_share.of) if fixed_share else ""
+        return (
+            exceeded(title, f"{limit:g} ms", f"{fixed_share.ns / 1e6:.2f} ms", fixed_share.queries)
+            if fixed_share
+            else ""
+        )
 
     title, limit_key = name.upper(), f"requested_server_{name}_latency"
     return (

@@ -143,7 +143,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
     offline = pattern.type == "max_throughput"
     concurrency = (load.size[0] or len(load.rows)) if offline else pattern.target_concurrency
     if not concurrency:
-        raise InputError(f"{case.run.root}: {pattern.asked} is not a point of a curve", _POINTS_ONLY)
+        raise InputError(f"{case.run.root}: {pattern.text} is not a point of a curve", _POINTS_ONLY)
     dataset = next((str(one.get("name")) for one in case.run.datasets(measured=True)), "")
     client_settings = case.run.raw_config.get("settings")
     client = client_settings.get("client") if isinstance(client_settings, dict) else None

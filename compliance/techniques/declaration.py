@@ -89,26 +89,26 @@ OF_TECHNIQUES = (
 
 @dataclass(frozen=True)
 class Declaration:
-    """The declared fields (`given`), and problems with their values (`issues`)."""
+    """The declared `fields`, and problems with their values (`issues`)."""
 
-    given: dict[str, Any]
+    fields: dict[str, Any]
     issues: tuple[str, ...] = ()
 
     @property
     def values(self) -> dict[str, Any]:
         """All fourteen fields with their values; None for fields that are not declared."""
-        return {name: self.given.get(name) for name in FIELD_NAMES}
+        return {name: self.fields.get(name) for name in FIELD_NAMES}
 
     @property
     def mechanism(self) -> str:
         """The declared technique, or `baseline` if none is declared."""
-        return str(self.given.get("mechanism", BASELINE))
+        return str(self.fields.get("mechanism", BASELINE))
 
     @property
     def support_status(self) -> str | None:
         """The declared support status, or the default status of the technique; None if no technique is declared."""
         default = "supported" if self.mechanism == BASELINE else "reviewed_preview"
-        return self.given.get(SUPPORT_STATUS, default if "mechanism" in self.given else None)
+        return self.fields.get(SUPPORT_STATUS, default if "mechanism" in self.fields else None)
 
     def over(self, recorded: Mapping[str, Any]) -> "Declaration":
         """Return this declaration with additional fields from the run's manifest.
@@ -116,10 +116,10 @@ class Declaration:
         A manifest without a technique declares a baseline. A manifest with another technique is ignored and reported.
         """
         earlier = declaration_of(recorded, {"mechanism": BASELINE})
-        if self.given.get("mechanism", earlier.mechanism) != earlier.mechanism:
+        if self.fields.get("mechanism", earlier.mechanism) != earlier.mechanism:
             issue = f"the declaration names {self.mechanism}, but the run's manifest declares {earlier.mechanism}"
-            return Declaration(self.given, (*self.issues, issue))
-        return Declaration({**earlier.given, **self.given}, (*self.issues, *earlier.issues))
+            return Declaration(self.fields, (*self.issues, issue))
+        return Declaration({**earlier.fields, **self.fields}, (*self.issues, *earlier.issues))
 
 
 def declaration_of(*sources: Mapping[str, Any]) -> Declaration:
@@ -216,7 +216,7 @@ class MechanismBlock(RootModel):  # type: ignore[type-arg]  # a type argument ma
         declared = declaration_of(fields)
         if declared.issues:
             raise ValueError(declared.issues[0].rpartition(";")[0])
-        return {"mechanism": BASELINE, "mechanism_variant": NO_VARIANT, **declared.given}
+        return {"mechanism": BASELINE, "mechanism_variant": NO_VARIANT, **declared.fields}
 
 
 def _names() -> str:

@@ -87,14 +87,14 @@ def check_evaluation(
         else:
             return Evaluation(RECOMPUTED)
         return Evaluation(DECLARED_ONLY, None, (finding,))
-    entry, path = registries.quality_evals.get(named), declared.given.get(QUALITY_RESULTS)
+    entry, path = registries.quality_evals.get(named), declared.fields.get(QUALITY_RESULTS)
     if entry is None:
         finding = unshown("quality_eval_id", named or "missing", "a registered evaluation")
     elif path is None:
         finding = unshown(f"results file of {named}", "missing", "a JSON file, given with --quality-results")
     else:
         try:
-            results = read_results(Path(path), entry, declared.given.get(QUALITY_BASELINE))
+            results = read_results(Path(path), entry, declared.fields.get(QUALITY_BASELINE))
         except HarnessError as error:
             finding = unshown(f"results file of {named}", error.message, f"complete results of {named}")
             finding = replace(finding, files=(Path(path),), fix=error.fix)

@@ -125,7 +125,7 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
             "error_message": "; ".join(verdict.reasons) or None,
         },
         "conditions": {
-            "scenario": pattern.asked,
+            "scenario": pattern.text,
             "model": Path(params.name).name,
             "sampling": sorted_json(sampling) if any(value is not None for value in sampling.values()) else None,
             "target_qps": pattern.target_qps,
@@ -238,7 +238,7 @@ def _row_with_declaration(
         validation["mechanism_eval_registered"] = None
     declared_columns = {
         **values,
-        **{name: declaration.given.get(name) for name in (QUALITY_RESULTS, QUALITY_BASELINE)},
+        **{name: declaration.fields.get(name) for name in (QUALITY_RESULTS, QUALITY_BASELINE)},
         SUPPORT_STATUS: declaration.support_status,
         "mechanism_eval_registered": validation["mechanism_eval_registered"],
         "quality_eval_registered": validation["quality_eval_registered"],

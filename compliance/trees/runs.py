@@ -220,7 +220,7 @@ def check_user_conf(result: Result) -> Iterator[Finding]:
             yield compared(
                 "user-conf-absent", False, f"{detail.scenario}.{mismatch.key} is missing", _logged(mismatch), path
             )
-        elif mismatch.key in SIZES and mismatch.given in sizes:
+        elif mismatch.key in SIZES and mismatch.configured in sizes:
             continue  # the key sets the size of the accuracy run
         elif differ_in_both is not None and mismatch.key not in differ_in_both:
             of_accuracy.append(mismatch)

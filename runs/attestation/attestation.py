@@ -100,8 +100,8 @@ class BrokenFile:
 
     name: str
     state: Literal["changed", "missing", "added"]
-    stated: str = ""  # SHA-256 or size in the attestation
-    found: str = ""  # SHA-256 or size of the file; empty if it cannot be read
+    attested: str = ""  # SHA-256 or size in the attestation
+    actual: str = ""  # SHA-256 or size of the file; empty if it cannot be read
 
 
 def read_attestation(run: RunDir) -> Attestation:

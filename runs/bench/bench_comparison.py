@@ -202,7 +202,7 @@ class _Quantity(NamedTuple):
     name: str
     unit: str
     kinds: tuple[LoadKind, ...]
-    of: Callable[[BenchRun], float | None]
+    value_of: Callable[[BenchRun], float | None]
     scale: float = 1.0  # factor on the noise
 
 
@@ -224,7 +224,7 @@ def _values(record: BenchRecord, quantity: _Quantity) -> dict[LoadLevel, list[fl
     """Return the logarithms of a quantity by load, without saturated runs."""
     values: dict[LoadLevel, list[float]] = {}
     for run in _done(record):
-        if run.kind in quantity.kinds and run.verdict != "saturated" and (value := quantity.of(run)):
+        if run.kind in quantity.kinds and run.verdict != "saturated" and (value := quantity.value_of(run)):
             values.setdefault(_load(run), []).append(math.log(value))
     return values
 

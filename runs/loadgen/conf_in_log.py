@@ -33,13 +33,13 @@ _TARGETS = {"Offline": ("target_qps", 1.0), "Server": ("target_qps", 1.0), "Sing
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A setting that differs in the log. `line` is None if no line sets it; `given` and `logged` are in its unit."""
+    """A setting that differs in the log. `line` is None if no line sets it."""
 
     key: str
     line: Setting | None
-    given: float
-    record: str
-    logged: float
+    configured: float  # in the unit of the setting
+    record: str  # key of the log record
+    logged: float  # in the unit of the setting
 
 
 def mismatches(

@@ -125,7 +125,7 @@ class LoadPattern(_Read):
     use_legacy_loadgen_qps_metrics: bool = True
 
     @property
-    def asked(self) -> str:
+    def text(self) -> str:
         """The load pattern in words: poisson at 4/s."""
         rate = f" at {self.target_qps:g}/s" if self.target_qps else ""
         count = f" of {self.target_concurrency}" if self.target_concurrency else ""
@@ -195,7 +195,7 @@ class _ModelParams(_Read):
 class Config(_Read):
     """The fields of config.yaml that affect numbers, and the complete content."""
 
-    whole: dict[str, Any]
+    content: dict[str, Any]
     version: str | Number | None = None
     type: str = ""
     benchmark_mode: str | None = None  # the type of a submission's run
@@ -223,7 +223,7 @@ def _config(path: Path) -> Config:
 
     content = read_yaml(path, "")
     try:
-        return Config.model_validate(content | {"whole": content})
+        return Config.model_validate(content | {"content": content})
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}", _FIX) from error
 
@@ -307,7 +307,7 @@ class EndpointsRun:
 
     @property
     def raw_config(self) -> dict[str, Any]:
-        return self.config.whole if self.config is not None else {}
+        return self.config.content if self.config is not None else {}
 
     def datasets(self, *, measured: bool = False) -> list[dict[str, Any]]:
         """Return the datasets of config.yaml; with `measured`, without those for accuracy only."""

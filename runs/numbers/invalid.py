@@ -23,21 +23,21 @@ class Settings:
     """The user's way to change one of LoadGen's settings: an option or a line of user.conf."""
 
     scenario: str  # LoadGen's scenario
-    asked: Mapping[str, Any] | None = None  # requested options of the run; None without a manifest
+    options: Mapping[str, Any] | None = None  # requested options of the run; None without a manifest
     default: str = "the run's user.conf"  # name of the settings of a run without --user-conf
     in_campaign: bool = False  # the campaign's file has the rate
     by_audit: bool = False  # an audit chooses the queries, so that the user cannot change their number
 
     def to(self, key: str, value: str) -> str:
         """Return the option that sets `key`, or a line and its file."""
-        if self.asked is None:
+        if self.options is None:
             return f"{self.scenario} {key} = {value} in user.conf"
         if key == "target_qps" and self.in_campaign:
-            return f"`target_qps: {value}` below `{self.asked.get('scenario')}:` in the campaign's file"
+            return f"`target_qps: {value}` below `{self.options.get('scenario')}:` in the campaign's file"
         if key == "target_qps":
             return f"--target-qps {value}"
         line = f"`*.{self.scenario}.{key} = {value}`"
-        if named := self.asked.get("user_conf"):
+        if named := self.options.get("user_conf"):
             return f"{line} in {named}"
         return f"{line} in a copy of {self.default}, given with --user-conf"
 
@@ -55,7 +55,7 @@ def invalid_reasons(
     INVALID.
 
     Args:
-        asked: options of a run of this harness, for the advice.
+        requested: options of a run of this harness, for the advice.
         in_campaign: a campaign started the run, for the advice.
         by_audit: an audit chose the queries, so that the advice omits their number.
     """
@@ -138,7 +138,7 @@ def _rate_advice(detail: DetailLog, reported: Numbers, derived: Derived | None, 
     load = None if derived is None else load_of(derived.times.scheduled_ns, derived.times.latency_ns)
     mean_open = None if load is None else load.mean_open
     never = [
-        exceeded(name, _time(limit_ns), _time(estimate.ns), estimate.of)
+        exceeded(name, _time(limit_ns), _time(estimate.ns), estimate.queries)
         for name, numbers, limit_ns in _limited(detail, reported)
         if (estimate := unloaded(name, numbers, limit_ns, mean_open)) is not None
     ]

@@ -168,7 +168,7 @@ class Allowance:
     def __init__(self, derived: Derived, measure: str, latencies: LatencyNumbers) -> None:
         self._derived = derived
         self._measure = measure
-        self._ours = latencies
+        self._latencies = latencies
         self._moved: dict[int, tuple[LatencyNumbers, LatencyNumbers]] = {}
 
     def of(self, statistic: str) -> float:
@@ -178,7 +178,7 @@ class Allowance:
         samples_above = self._derived.sample_count * (1 - PERCENTILE_SHARES.get(statistic, 0))
         lone = statistic in ("min", "max") or samples_above < FEW_SAMPLES
         stamp_ns, share = (LONE_STAMP_NS, LONE_SHARE) if lone else (STAMP_NS, LATENCY_SHARE)
-        value: int = getattr(self._ours, statistic)
+        value: int = getattr(self._latencies, statistic)
         return self._effect_ns(statistic, stamp_ns) + share * abs(value)
 
     def shift_ns(self, value: int, reported_ns: int) -> int:
@@ -217,7 +217,7 @@ class Allowance:
                 loadgen_statistics(_measured_ns(self._derived, "tpot", error)) for error in (-stamp_ns, stamp_ns)
             )
             self._moved[stamp_ns] = (low, high)
-        value = getattr(self._ours, statistic)
+        value = getattr(self._latencies, statistic)
         return float(max(abs(getattr(moved, statistic) - value) for moved in self._moved[stamp_ns]))
 
 

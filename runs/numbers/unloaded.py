@@ -9,7 +9,7 @@ class Unloaded(NamedTuple):
     """A measured latency of queries with few or no other open queries."""
 
     ns: int
-    of: str  # the queries of which it was measured
+    queries: str  # words on the measured queries
 
 
 def unloaded(name: str, values: LatencyNumbers, limit_ns: float, mean_open: float | None) -> Unloaded | None:

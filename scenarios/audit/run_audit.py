@@ -217,7 +217,7 @@ def audit_request(options: AuditOptions, scenario: Scenario, run: PreparedRun) -
         starts_engine=run.plan.starts_engine,
         stop_ids=ids.stop,
         bos_ids=ids.begin,
-        special_ids=ids.other,
+        special_ids=ids.neutral,
     )
 
 

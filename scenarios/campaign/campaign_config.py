@@ -122,7 +122,7 @@ class Campaign:
     options: CampaignOptions
     place: CampaignDir
     runs: tuple[CampaignRun, ...]
-    asked: dict[str, Any]  # file and command line merged, for campaign.json
+    requested: dict[str, Any]  # file and command line merged, for campaign.json
     file: Path
     tunings: dict[Scenario, Path]  # directory of the tuning that gives the rate of a scenario
 
@@ -135,7 +135,7 @@ def load_campaign(path: Path, command_line: Mapping[str, Any]) -> Campaign:
     """Read a campaign's YAML file.
 
     Args:
-        given: Run keys from the command line, which override the file.
+        command_line: Run keys from the command line, which override the file.
 
     Raises:
         InputError: If a key is unknown, a value is not allowed, or the benchmark does not have the scenario.

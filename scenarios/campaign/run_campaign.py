@@ -125,7 +125,7 @@ class _Run:
     def go(self) -> ExitCode:
         """Start the missing runs, and report the results."""
         runs = [{"leg": run.name, "directory": str(run.folder), "identity": run.identity} for run in self._runs]
-        requested = orjson.loads(orjson.dumps(self._campaign.asked, default=_plain, option=orjson.OPT_NON_STR_KEYS))
+        requested = orjson.loads(orjson.dumps(self._campaign.requested, default=_plain, option=orjson.OPT_NON_STR_KEYS))
         write_json(
             self._place.configuration,
             {"schema_version": 1, "file": str(self._campaign.file.absolute()), "asked": requested, "legs": runs},

@@ -33,7 +33,7 @@ def next_steps(manifest: Manifest, benchmark: Benchmark, result: RunNumbers) -> 
             continue
         if (estimate := unloaded(label, values, limit_ms * 1e6, load.mean_open)) is not None:
             never.append(
-                f"{label} was {milliseconds(estimate.ns / 1e6)} ms {estimate.of}, above the official limit of "
+                f"{label} was {milliseconds(estimate.ns / 1e6)} ms {estimate.queries}, above the official limit of "
                 f"{limit_ms:,} ms, so a lower rate hardly helps"
             )
         elif values.max / 1e6 > limit_ms:

@@ -121,7 +121,7 @@ def _of_endpoints(root: Path) -> RunStatus:
     """Read the summary of an MLPerf Endpoints run folder. `verify` compares the summary with the events."""
     run = read_folder(root)
     summary, config = run.summary, run.config
-    what = f"Endpoints {config.settings.load_pattern.asked}" if config is not None else "Endpoints"
+    what = f"Endpoints {config.settings.load_pattern.text}" if config is not None else "Endpoints"
     seen_ns = root.stat().st_mtime_ns
     if summary is None or not summary.complete:
         text = "no result_summary.json" if summary is None else f"client state {summary.state}, not complete"

@@ -159,7 +159,7 @@ def test_a_large_tokenizer_file_is_read(tmp_path: Path) -> None:
     folder = make_tokenizer(tmp_path)
     path = folder / "tokenizer.json"
     path.write_bytes(path.read_bytes() + b" " * 20 * MIB)
-    assert special_ids(model(folder)).other == (0, 1)
+    assert special_ids(model(folder)).neutral == (0, 1)
     assert not list(tokenizer_faults(folder, 300))
     assert load_tokenizer(str(folder)).vocab_size == 258
 
@@ -192,7 +192,7 @@ def test_special_ids_are_read_from_the_model_files(tmp_path: Path) -> None:
         tmp_path, generation_config={"eos_token_id": [11, 12], "bos_token_id": 10}, tokenizer={"added_tokens": added}
     )
     # Token 13 is added as an ordinary word, so a model may respond with it.
-    assert special_ids(facts) == SpecialIds(stop=(11, 12), begin=(10,), other=(14,))
+    assert special_ids(facts) == SpecialIds(stop=(11, 12), begin=(10,), neutral=(14,))
 
 
 def test_special_ids_are_read_from_config_if_generation_config_is_missing(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from tests.support.runs.submission_runs import edit
 
 FAST = CurvePoint("fast", "8", 900.0, 20.0, 2.0)
 SLOW = CurvePoint("slow", "1", 100.0, 30.0, 4.0)
-OURS = CurvePoint("run", "12/s", 500.0, 25.0, 3.0, (2000.0, 100.0), ours=True)
+OURS = CurvePoint("run", "12/s", 500.0, 25.0, 3.0, (2000.0, 100.0), is_own=True)
 MS = 1_000_000
 
 
@@ -148,7 +148,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_directory_is_one_point_of_a_curve(folders: Path, tmp_path: Path) -> None:
     point = point_of_folder(folders / "concurrency", "c")
     assert point is not None
-    assert (point.load, point.holds, point.ours) == ("8", True, False)
+    assert (point.load, point.holds, point.is_own) == ("8", True, False)
     assert point.tokens_per_user == pytest.approx(1000 / (point.tpot_ms or 0))
     died = point_of_folder(folders / "server-died", "d")
     assert died is not None

@@ -107,7 +107,7 @@ def test_earlier_sources_take_precedence_and_the_default_is_a_baseline() -> None
 )
 def test_declared_values_are_converted_to_their_types(name: str, value: Any, taken: Any, reported: bool) -> None:
     declared = declaration_of({name: value})
-    assert declared.given.get(name) == taken
+    assert declared.fields.get(name) == taken
     assert [issue.split()[0] for issue in declared.issues] == ([name] if reported else [])
 
 

@@ -96,7 +96,7 @@ def test_a_file_of_another_size_is_reported_without_hashing(run: RunDir, monkeyp
     monkeypatch.setattr(attestation, "_digest", lambda path: hashed.append(path) or sha256_of(path))
     (changed,) = broken_files(run, read_attestation(run))
     assert (changed.name, changed.state) == ("engine.log", "changed")
-    assert (changed.stated, changed.found) == (f"{size:,} bytes", "6,000,000,000 bytes")
+    assert (changed.attested, changed.actual) == (f"{size:,} bytes", "6,000,000,000 bytes")
     assert run.engine_log not in hashed
 
 

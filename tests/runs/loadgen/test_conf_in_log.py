@@ -12,7 +12,7 @@ def test_a_logged_value_that_differs_is_reported_in_units_of_user_conf(loadgen_r
     detail = read_detail(loadgen_runs["server"].detail)
     lines = stored_lines("*.Server.ttft_latency = 100\n*.Server.tpot_latency = 10000\n")
     (mismatch,) = mismatches(lines, [KEY], detail, {"target_qps"})
-    assert (mismatch.key, mismatch.given, mismatch.logged) == ("ttft_latency", 100.0, 60000.0)
+    assert (mismatch.key, mismatch.configured, mismatch.logged) == ("ttft_latency", 100.0, 60000.0)
 
 
 def test_values_are_compared_as_loadgen_reads_them(loadgen_runs: Runs) -> None:

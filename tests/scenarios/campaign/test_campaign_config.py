@@ -133,7 +133,7 @@ def test_the_system_file_is_recorded_with_one_path(tmp_path: Path, monkeypatch: 
         load(tmp_path, system="absent.yaml")
     monkeypatch.chdir(tmp_path)
     Path("system.yaml").write_text("system: {status: available}\n")
-    settings = load(tmp_path, system="system.yaml").asked
+    settings = load(tmp_path, system="system.yaml").requested
     results = []
     for number, name in enumerate((settings["system"], settings["system"], str(tmp_path / "other.yaml"))):
         place = CampaignDir(tmp_path / f"campaign-{number}")

@@ -38,8 +38,8 @@ def test_written_files_are_accepted_by_the_other_commands(
     assert read_stored(folder / "user.conf")
     campaign = load_campaign(folder / "campaign.yaml", {})
     assert campaign.place.root == folder / "campaign"
-    assert campaign.asked["dataset_path"] == str(data)
-    assert campaign.asked["system"] == str(folder / "system.yaml")
+    assert campaign.requested["dataset_path"] == str(data)
+    assert campaign.requested["system"] == str(folder / "system.yaml")
     dry = run_here("run", "--config", folder / "run.yaml", "--engine", "dummy", "--dry-run", "--model-path", "")
     assert dry.code == 2  # a missing model is reported, and the rest of the file is used
     assert run_here("init", folder).code == 3
