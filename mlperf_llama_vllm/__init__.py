@@ -228,9 +228,10 @@ def read_bench(directory: Location) -> dict[str, Any]:
 
     The keys are status, label, conditions, limits, runs, best and others; docs/json.md has them all.
     """
-    from runs.bench import bench_record
+    from runs.bench.bench_record import read_bench_record
+    from runs.record.layout import BENCH_FILE
 
-    return bench_record.read_bench_record(Path(directory) / bench_record.BENCH_FILE).model_dump(mode="json")
+    return read_bench_record(Path(directory) / BENCH_FILE).model_dump(mode="json")
 
 
 def run(*options: Location) -> Run:

@@ -10,7 +10,7 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -193,6 +193,9 @@ class Seeds:
     qsl_rng_seed: int
     sample_index_rng_seed: int
     schedule_rng_seed: int
+
+
+SEED_NAMES = tuple(seed.name for seed in fields(Seeds))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from runs.errors import InputError
 from runs.harness import PROGRAM
@@ -17,7 +17,8 @@ KindName = Literal[
     "missing", "file", "unreadable", "empty", "tree", "endpoints", "run", "logs", "campaign", "bench", "other"
 ]
 
-DIVISIONS = ("closed", "open", "network")  # the divisions of a submission
+Division = Literal["closed", "open", "network"]
+DIVISIONS: tuple[Division, ...] = get_args(Division)  # the divisions of a submission
 POINTS = "results/*/*/r[0-9]*"  # the runs in a submission to MLPerf Endpoints
 REHEARSAL_FILE = "REHEARSAL.txt"  # marks a submission that must not be uploaded
 _MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # limits of the search for runs below a directory

@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from compliance.trees.causes import SUBJECT
 from runs.harness import HARNESS_ROOT
 from runs.rounds import ROUNDS
 
-SUBJECT = ("division", "organisation", "system", "benchmark", "scenario")
 POLL_S = 0.2
 SHOWN = 20  # maximum number of printed results per rule
 Key = tuple[str, str, str]  # rule, severity, result

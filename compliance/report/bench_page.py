@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from compliance.report.curves import Mark, Panel, SystemCurve, draw_curves
 from compliance.report.page import render_page
 from compliance.report.pictures import Picture, distributions, open_queries, time_series
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, read_bench_record
+from runs.bench.bench_record import BenchRecord, BenchRun, read_bench_record
 from runs.errors import HarnessError
 from runs.files.writing import write_atomic
 from runs.numbers.timeline import timeline
 from runs.record.finished_run import FinishedRun
-from runs.record.layout import RunDir
+from runs.record.layout import BENCH_FILE, RunDir
 from runs.record.requests_log import RequestTable, read_request_table
 from runs.wording import moment
 

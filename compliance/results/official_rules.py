@@ -26,11 +26,10 @@ from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
 from runs.numbers.unloaded import exceeded, unloaded
-from runs.rounds import NO_LIMITS, ROUNDS, Round, RoundBenchmark, TokenLimits
+from runs.rounds import NO_LIMITS, ROUNDS, SEED_NAMES, Round, RoundBenchmark, TokenLimits
 
 # All 356 published results of round v5.1 are within 2.3% of their accuracy.txt, most within 0.5%.
 TOKENS_APART = 0.03
-SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 
 
 @dataclass(frozen=True)
@@ -322,19 +321,19 @@ def accuracy_seeds(run: RunEvidence) -> Iterator[Finding]:
 
 def round_of_seeds(detail: DetailLog) -> Round | None:
     """Return the supported round that has the effective seeds of a log."""
-    effective = {name: detail.effective(name) for name in SEEDS}
+    effective = {name: detail.effective(name) for name in SEED_NAMES}
     return next((one for one in ROUNDS.values() if vars(one.seeds) == effective), None)
 
 
 def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
     """Compare the three effective random seeds with the seeds of rounds. One round must match."""
-    effective = {name: detail.effective(name) for name in SEEDS}
+    effective = {name: detail.effective(name) for name in SEED_NAMES}
     wanted = [vars(ROUNDS[name].seeds) for name in rounds]
     round_name = round_of_seeds(detail)
     value = f"seeds of {round_name}" if round_name else "seeds of no supported round"
-    names, required = list(SEEDS), f"seeds of {' or '.join(rounds)}"
+    names, required = list(SEED_NAMES), f"seeds of {' or '.join(rounds)}"
     if effective not in wanted and len(wanted) == 1:  # then list only the seeds that differ
-        names = [name for name in SEEDS if effective[name] != wanted[0][name]]
+        names = [name for name in SEED_NAMES if effective[name] != wanted[0][name]]
         value = ", ".join(f"effective_{name} is {effective[name]}" for name in names) + (
             f", {value}" if round_name else ""
         )

@@ -13,11 +13,11 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator, model_validator
 
-from compliance.techniques.technique import BASELINE, NO_VARIANT
 from runs.errors import InputError
 from runs.files.reading import MIB
 from runs.files.yaml_file import read_yaml
 from runs.files.yaml_keys import with_underscores
+from runs.record.technique import BASELINE, NO_TECHNIQUE
 
 SupportStatus = Literal["supported", "reviewed_preview", "unsupported"]
 SUPPORT_STATUSES: tuple[SupportStatus, ...] = get_args(SupportStatus)
@@ -216,7 +216,7 @@ class MechanismBlock(RootModel):  # type: ignore[type-arg]  # a type argument ma
         declared = declaration_of(fields)
         if declared.issues:
             raise ValueError(declared.issues[0].rpartition(";")[0])
-        return {"mechanism": BASELINE, "mechanism_variant": NO_VARIANT, **declared.fields}
+        return {**NO_TECHNIQUE, **declared.fields}
 
 
 def _names() -> str:

@@ -7,8 +7,8 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Finding, Severity
 from compliance.judge.rule import OURS
 from compliance.techniques.declaration import OF_TECHNIQUES, SUPPORT_STATUS, SUPPORT_STATUSES
-from compliance.techniques.technique import BASELINE, NO_VARIANT, pair_of
 from compliance.techniques.technique_registry import QUALITY_STATUSES, Registries
+from runs.record.technique import BASELINE, NO_VARIANT, pair_of
 
 _DECLARE = "correct the declaration, or repeat the runs with the technique that it names"
 

@@ -13,12 +13,12 @@ from typing import Any
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding
 from compliance.judge.rule import OURS
-from compliance.techniques.technique import pair_of
 from runs.errors import InputError
 from runs.record.engines.engine_log import read_engine_log
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, RunPlan
 from runs.record.observed import Weights
+from runs.record.technique import pair_of
 
 # KV cache data types of vLLM 0.32 that store values without compression. [vllm/config/cache.py, CacheDType]
 _PLAIN_CACHE = frozenset({"auto", "none", "float16", "half", "bfloat16", "float32", "float"})

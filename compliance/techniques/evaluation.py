@@ -16,10 +16,10 @@ from compliance.techniques.declaration import QUALITY_BASELINE, QUALITY_RESULTS,
 from compliance.techniques.declaration_rules import claims_support, differs
 from compliance.techniques.quality_evidence import QualityEvidence
 from compliance.techniques.quality_results import QualityResults, declared_change, read_results
-from compliance.techniques.technique import BASELINE
 from compliance.techniques.technique_registry import Registries
 from runs.benchmarks import BENCHMARKS
 from runs.errors import HarnessError
+from runs.record.technique import BASELINE
 from runs.wording import shortened_list
 
 COMPLETED = "gate/completed_evaluation_passes"

@@ -29,9 +29,9 @@ from compliance.techniques.declaration_rules import VALIDATION, check_declaratio
 from compliance.techniques.engine_facts import EngineFacts, facts_of_row, misdeclared
 from compliance.techniques.evaluation import ATTACHED, COMPLETED, Evaluation, check_evaluation, no_evaluation
 from compliance.techniques.row import CERTIFICATION, MechanismRow
-from compliance.techniques.technique import BASELINE, pair_of
 from compliance.techniques.technique_registry import GateDivision, Registries, eligibility
 from runs.errors import ExitCode
+from runs.record.technique import BASELINE, pair_of
 from runs.store_columns import odd_values
 from runs.wording import counted, printable
 

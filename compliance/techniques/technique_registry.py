@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from compliance.techniques.technique import BASELINE
 from runs.errors import HarnessError, InputError
 from runs.files.reading import read_as
+from runs.record.technique import BASELINE
 
 REGISTRY_DIR = Path(__file__).parent / "registry"
 VARIANTS_FILE = "mechanism_variant_registry.json"
@@ -24,7 +24,7 @@ QUALITY_EXTENSION_FILE = "quality_eval_registry_ext.json"
 
 QUALITY_STATUSES = ("pending", "completed", "failed", "not_required")
 GateDivision = Literal["closed", "open"]
-DIVISIONS: tuple[GateDivision, ...] = ("closed", "open")
+GATE_DIVISIONS: tuple[GateDivision, ...] = ("closed", "open")
 
 
 class _Entry(BaseModel):

@@ -10,15 +10,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from compliance.judge.rule import OURS, RERUN, Rank, declare
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, Round
+from runs.what_is import DIVISIONS as DIVISIONS
 from runs.what_is import REHEARSAL_FILE
-
-Division = Literal["closed", "open", "network"]
-DIVISIONS: tuple[Division, ...] = ("closed", "open", "network")
+from runs.what_is import Division as Division
 
 # Rules on runs that do not apply in the open division: submitters choose its models, data and targets, and the official
 # checker requires no number of samples ([checker] performance_check.min_query_count_check).

@@ -12,9 +12,7 @@ from runs.errors import ExitCode, names_its_file
 from runs.files.reading import read_as
 from runs.files.writing import write_json
 from runs.harness import PROGRAM
-from runs.record import layout
-
-BENCH_FILE = layout.BENCH_FILE
+from runs.record.layout import BENCH_FILE
 
 # offline: all queries at once; server: Poisson arrivals at a rate; concurrency: a fixed number of open queries.
 LoadKind = Literal["offline", "server", "concurrency"]

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, read_bench_record
+from runs.bench.bench_record import BenchRecord, read_bench_record
+from runs.record.layout import BENCH_FILE
 
 
 def file_name(label: str) -> str:

@@ -6,13 +6,13 @@ from types import MappingProxyType
 
 from runs.loadgen.conf_lines import KEYS, Setting, in_force, number_of, value_kind
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
+from runs.rounds import SEED_NAMES
 
-_SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 _NS, _SHARE = 1e6, 0.01  # factors from milliseconds to ns and from percent to a share
 # Key of user.conf → name in the log, and factor to the log's unit. [loadgen] TestSettings::FromConfig
 _ANY = {
     key: (f"requested_{key}", 1.0)
-    for key in (*sorted(KEYS.keys() - {"target_qps", "target_latency_percentile"}), *_SEEDS)
+    for key in (*sorted(KEYS.keys() - {"target_qps", "target_latency_percentile"}), *SEED_NAMES)
 } | {key: (f"requested_{key}_ms", 1.0) for key in ("min_duration", "max_duration")}
 _OF_SCENARIO: dict[str, dict[str, tuple[str, float]]] = {
     "Offline": {"target_qps": ("requested_offline_expected_qps", 1)},

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from runs.errors import InputError, names_its_file
 from runs.files.reading import SUMMARY_LOG, read_record
 from runs.loadgen.detail_log import DetailLog
-from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, latency_keys
+from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, TOKENS_PER_NS, latency_keys
 
 
 class Contradiction(NamedTuple):
@@ -35,7 +35,6 @@ _AS_IN_DETAIL = (
 )  # fmt: skip
 _LIMITS = {f"{name} (ns)": f"requested_server_{name}" for name in ("ttft_latency", "tpot_latency")}
 _EARLY_STOPPING = ("early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result")
-_PER_NANOSECOND = "result_token_throughput"  # tokens per ns in the detail log, per second in the summary
 _ONCE = frozenset({"sut name", "scenario", "mode", "result is"})
 # Beginnings of the prose lines that LoadGen prints between the fields.
 _NO_FIELDS = ("WARNING", "Check ")
@@ -134,7 +133,8 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Contradiction]:
         headline = _headline_key(name, detail.scenario)
         key = headline or keys.get(name, "")
         logged = detail.get(key)
-        logged = logged * 1e9 if key == _PER_NANOSECOND and isinstance(logged, int | float) else logged
+        # The summary has this number in tokens per second.
+        logged = logged * 1e9 if key == TOKENS_PER_NS and isinstance(logged, int | float) else logged
         wrong = bool(headline) if logged is None else not _same(text, logged, *_tolerance(key, detail))
         if wrong:
             difference = f"the summary's {name!r} is {text[:40]}; the detail log's {key} {str(logged)[:40]}"

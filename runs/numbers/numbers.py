@@ -97,6 +97,7 @@ def time_texts(row: Mapping[str, float]) -> dict[str, str]:
 RATES = tuple(name for name in Numbers.model_fields if not name.endswith("_ns"))
 LATENCIES = tuple(name for name in Numbers.model_fields if name.endswith("_ns"))
 
+TOKENS_PER_NS = "result_token_throughput"  # key that LoadGen logs in tokens per nanosecond
 # LoadGen's keys of the rates, by scenario.
 RATE_KEYS: dict[str, dict[str, str]] = {
     "Offline": {"samples_per_second": "result_samples_per_second", "tokens_per_second": "result_tokens_per_second"},
@@ -105,19 +106,16 @@ RATE_KEYS: dict[str, dict[str, str]] = {
         "tokens_per_second": "result_completed_tokens_per_second",
         "scheduled_samples_per_second": "result_scheduled_samples_per_sec",
         "tokens_per_second_with_overhead": "result_token_throughput_with_loadgen_overhead",
-        "tokens_per_second_without_overhead": "result_token_throughput",
+        "tokens_per_second_without_overhead": TOKENS_PER_NS,
     },
     "SingleStream": {
         "samples_per_second": "result_qps_with_loadgen_overhead",
         "tokens_per_second": "result_completed_tokens_per_second",
         "samples_per_second_without_overhead": "result_qps_without_loadgen_overhead",
         "tokens_per_second_with_overhead": "result_token_throughput_with_loadgen_overhead",
-        "tokens_per_second_without_overhead": "result_token_throughput",
+        "tokens_per_second_without_overhead": TOKENS_PER_NS,
     },
 }
-# The key that LoadGen logs in tokens per nanosecond.
-_PER_NANOSECOND = "result_token_throughput"
-
 # LoadGen's keys of minimum, mean, maximum and percentiles, by measure.
 _LATENCY_KEYS = {
     "latency_ns": ("result_{}_latency_ns", "result_{}_percentile_latency_ns"),
@@ -152,7 +150,7 @@ def reported_numbers(detail: DetailLog) -> Numbers:
     for name, key in RATE_KEYS.get(detail.scenario, {}).items():
         if key not in detail.values and name != "samples_per_second":
             continue  # a run without token latencies has no token keys
-        rates[name] = detail.number(key) * (1e9 if key == _PER_NANOSECOND else 1)
+        rates[name] = detail.number(key) * (1e9 if key == TOKENS_PER_NS else 1)
     latencies = {
         name: LatencyNumbers(**{one: detail.integer(key) for one, key in latency_keys(name, detail.scenario)})
         for name in LATENCIES

@@ -46,10 +46,9 @@ from runs.files.reading import first_problem, read_object
 from runs.files.writing import write_json
 from runs.record.engines.engine_records import EngineRecord, engine_record
 from runs.record.observed import Model, Observed
+from runs.record.technique import NO_TECHNIQUE
 
 RECORD_VERSION: Literal[4] = 4
-# Declaration of a run without a technique.
-BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}
 
 _OF_A_FINISHED_RUN = (
     *("pid", "end_time_ns", "exit_code", "engine.warm_up", "observed.cached_prompt_tokens"),
@@ -346,7 +345,7 @@ class Manifest(BaseModel):
     @property
     def mechanism(self) -> dict[str, Any]:
         """The technique that the run declares."""
-        return dict(self.asked.get("mechanism") or BASELINE)
+        return dict(self.asked.get("mechanism") or NO_TECHNIQUE)
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:

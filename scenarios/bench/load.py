@@ -9,11 +9,12 @@ from typing import Any
 from qsl.embedded.default_model import default_model_folder
 from qsl.model_files import ModelFacts
 from qsl.tokenizers import ByteTokenizer
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, Limits, read_bench_record
+from runs.bench.bench_record import BenchRecord, Limits, read_bench_record
 from runs.bench.find_bench import file_name, find_bench, folder_of
 from runs.harness import PROGRAM
 from runs.machine.environment import vllm_is_cpu_build
 from runs.mistakes import Mistakes
+from runs.record.layout import BENCH_FILE
 from runs.record.official_inputs import model_reasons
 from scenarios.bench.bench_plan import Bench, benchmark_of
 from scenarios.bench.bench_target import BenchDraft, find_bench_model, set_target

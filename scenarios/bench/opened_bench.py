@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from qsl.tokenizers import BYTES
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, Conditions, Fact, read_bench_record
+from runs.bench.bench_record import BenchRecord, Conditions, Fact, read_bench_record
 from runs.errors import InputError, SetupError
 from runs.record.fingerprint import Facts, changes, conditions_of
+from runs.record.layout import BENCH_FILE
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
 from runs.wording import counted
 from scenarios.bench.bench_plan import Bench

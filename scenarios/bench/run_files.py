@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from qsl.dataset_file import MAX_BYTES
+from runs.bench.single_run import NO_LIMIT_MS
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import SetupError
 from runs.files.writing import write_atomic
@@ -11,7 +12,6 @@ from scenarios.bench.ladder import PlannedBenchRun
 from scenarios.launch.run_config import RunConfig, make_config
 
 ROWS_OF_ESTIMATE = 16
-NO_LIMIT_MS = 3_600_000  # LoadGen's limit of a run without limits
 
 
 def scenario_of(bench: Bench, spec: PlannedBenchRun) -> Scenario:

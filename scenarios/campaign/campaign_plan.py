@@ -13,8 +13,8 @@ from compliance.techniques.technique_registry import GateDivision, load_registri
 from runs.errors import InputError, SetupError, error_of, error_record
 from runs.loadgen.counts import RunCount
 from runs.record.fingerprint import Facts
-from runs.record.manifest import BASELINE
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
+from runs.record.technique import NO_TECHNIQUE
 from scenarios.audit.run_audit import audit_request, refuse_missing_rates
 from scenarios.campaign.campaign_config import ACCURACY, Campaign, CampaignRun
 from scenarios.campaign.tuned_rates import refuse_other_content
@@ -56,7 +56,7 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedRun]:
         try:
             config = make_config(accuracy.values)
             prepared = prepare(config, say)
-            declared = BASELINE if config.mechanism is None else config.mechanism.root
+            declared = NO_TECHNIQUE if config.mechanism is None else config.mechanism.root
             refuse_closed(declared, prepared, "open" if campaign.options.division == "open" else "closed")
         except (InputError, SetupError) as error:
             raise error_of(error_record(error), runs[0].scenario) from error

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from runs.bench.bench_record import BENCH_FILE
 from runs.errors import ExitCode
+from runs.record.layout import BENCH_FILE
 from scenarios.bench.foreign_options import FLAGS, IGNORED, REFUSED
 from scenarios.bench.options import NOT_FOR_BENCHES, BenchOptions
 from scenarios.command_line import command_output

@@ -141,9 +141,9 @@ def _label(manifest: Path) -> str | None:
 
 
 def _record(folder: Path) -> "BenchRecord":
-    from runs.bench.bench_record import BENCH_FILE, read_bench_record
+    from runs.bench.bench_record import read_bench_record
     from runs.bench.single_run import bench_of_run
-    from runs.record.layout import RunDir
+    from runs.record.layout import BENCH_FILE, RunDir
 
     if (folder / BENCH_FILE).is_file():
         return read_bench_record(folder / BENCH_FILE)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compliance.techniques.technique_registry import DIVISIONS, REGISTRY_DIR, load_registries
+from compliance.techniques.technique_registry import GATE_DIVISIONS, REGISTRY_DIR, load_registries
 from runs.errors import ExitCode, InputError
 from runs.files.writing import write_atomic
 from scenarios.command_line import command_output
@@ -62,7 +62,7 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
 @click.argument("targets", metavar="TARGET...", type=PATH, nargs=-1, required=True)
 @click.option("--strict", is_flag=True, help="Close the gate also on warnings: facts that no file proves.")
 @click.option(
-    "--division", type=click.Choice(DIVISIONS), help="Close the gate if a result is not eligible in this division."
+    "--division", type=click.Choice(GATE_DIVISIONS), help="Close the gate if a result is not eligible in this division."
 )
 @click.option(
     "--expect",

@@ -15,7 +15,7 @@ from runs.mlperf_endpoints.folder import EndpointsRun, read_folder
 from runs.mlperf_endpoints.layout import is_run_folder
 from runs.processes.lock_holder import holder_of
 from runs.record.group_end import read_end
-from runs.record.layout import CampaignDir, RunDir
+from runs.record.layout import BENCH_FILE, CampaignDir, RunDir
 from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
 from runs.record.tune_dir import TuneDir
 from runs.wording import counted
@@ -252,7 +252,7 @@ def _tune(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
 
 
 def _bench(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
-    from runs.bench.bench_record import BENCH_FILE, read_bench_record
+    from runs.bench.bench_record import read_bench_record
 
     record, pid = read_bench_record(root / BENCH_FILE), holder_of(root / "lock")
     text, low = f"{record.label}: {counted(len(record.runs), 'run')}", record.best and record.best.low

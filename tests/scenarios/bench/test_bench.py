@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from runs.bench.bench_record import (
-    BENCH_FILE,
     BenchRecord,
     BenchRun,
     Latency,
@@ -22,6 +21,7 @@ from runs.bench.bench_record import (
     read_bench_record,
 )
 from runs.errors import ExecutionError, ExitCode, Interrupted, SetupError
+from runs.record.layout import BENCH_FILE
 from runs.record.manifest import read_manifest
 from runs.record.progress import Progress
 from scenarios.bench.announcement import UNOFFICIAL

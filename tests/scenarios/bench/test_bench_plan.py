@@ -16,9 +16,10 @@ from rich.console import Console
 
 from qsl.dataset import load_dataset
 from qsl.tokenizers import BYTES
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, Conditions, Limits, write_bench
+from runs.bench.bench_record import BenchRecord, BenchRun, Conditions, Limits, write_bench
 from runs.bench.find_bench import bench_directory, find_bench, folder_of
 from runs.errors import InputError, SetupError
+from runs.record.layout import BENCH_FILE
 from runs.record.requests_log import read_request_table
 from scenarios.bench.bench_plan import Bench
 from scenarios.bench.ladder import LoadStep, PlannedBenchRun, default_steps

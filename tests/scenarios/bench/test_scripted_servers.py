@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, read_bench_record
+from runs.bench.bench_record import BenchRecord, BenchRun, read_bench_record
 from runs.errors import ExitCode
+from runs.record.layout import BENCH_FILE
 from scenarios.launch.run_page import SWITCH
 from tests.conftest import Finished, RunMain
 from tests.support.servers.http_server import serving

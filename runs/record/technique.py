@@ -5,6 +5,8 @@ from typing import Any
 
 BASELINE = "baseline"
 NO_VARIANT = "none"  # stands for a missing variant
+# Declaration of a run without a technique.
+NO_TECHNIQUE = {"mechanism": BASELINE, "mechanism_variant": NO_VARIANT}
 
 
 def pair_of(declared: Mapping[str, Any]) -> tuple[str, str]:
