@@ -29,7 +29,7 @@ def from_hub(what: str, fetch: Callable[[bool], T]) -> T:
         Exception: If `fetch` raises it with access to the hub.
     """
     try:
-        need_hub(what)
+        check_hub(what)
     except SetupError as unreachable:
         try:
             return fetch(True)
@@ -43,7 +43,7 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
-def need_hub(what: str) -> None:
+def check_hub(what: str) -> None:
     """Check that the hub responds.
 
     Args:

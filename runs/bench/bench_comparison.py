@@ -65,7 +65,7 @@ def _signed(share: float) -> str:
 
 
 @dataclass(frozen=True)
-class Against:
+class ComparedBench:
     """The comparison of one bench with the first bench."""
 
     base: str
@@ -90,7 +90,7 @@ class Comparison:
 
     labels: list[str]
     unequal: dict[str, list[Any]]  # conditions that differ, with the value of each bench
-    against: list[Against]  # empty if a condition differs
+    against: list[ComparedBench]  # empty if a condition differs
 
     @property
     def is_comparable(self) -> bool:
@@ -114,15 +114,15 @@ def compare_benches(records: Sequence[BenchRecord]) -> Comparison:
         if not unequal and not _measures(base, candidate) and _best(base, candidate) is None:
             unequal["loads"] = [", ".join(sorted({_load_text(_load(run)) for run in _done(one)})) for one in records]
     labels = [one.label for one in records]
-    return Comparison(labels, unequal, [] if unequal else [_against(base, other) for other in candidates])
+    return Comparison(labels, unequal, [] if unequal else [_compare_with_base(base, other) for other in candidates])
 
 
-def _against(base: BenchRecord, candidate: BenchRecord) -> Against:
+def _compare_with_base(base: BenchRecord, candidate: BenchRecord) -> ComparedBench:
     best, measures = _best(base, candidate), _measures(base, candidate)
     changed, lines = list(_changed(base, candidate)), list(_lines(base, candidate, best, measures))
     sentence = f"{candidate.label} against {base.label}: {'; '.join(lines)}"
-    return Against(base.label, candidate.label, changed, _change_text(base, candidate, changed), sentence, lines, best,
-                   measures, list(_pairs(base, candidate)))  # fmt: skip
+    change_text, pairs = _change_text(base, candidate, changed), list(_pairs(base, candidate))
+    return ComparedBench(base.label, candidate.label, changed, change_text, sentence, lines, best, measures, pairs)
 
 
 # Conditions ---------------------------------------------------------------------------------------------------------
@@ -244,17 +244,17 @@ def _measure(base: BenchRecord, candidate: BenchRecord, quantity: _Quantity) -> 
     loads = [load for load in base_values if load in candidate_values]
     if not loads:
         return None
-    before, two = (fmean(fmean(values[load]) for load in loads) for values in (base_values, candidate_values))
+    base_mean, mean = (fmean(fmean(values[load]) for load in loads) for values in (base_values, candidate_values))
     at = _load_text(loads[0]) if len(loads) == 1 else counted(len(loads), "equal load")
     name = quantity.name if quantity.kinds == ("offline",) else f"{quantity.name} at {at}"
     # The variance of the change is that of one run times this number.
     spread = sum(1 / len(base_values[load]) + 1 / len(candidate_values[load]) for load in loads) / len(loads) ** 2
     noise, reason = _noise((base, candidate), quantity, quantity.scale * math.sqrt(spread / 2))
-    is_different = _differs(abs(two - before), noise)
-    is_faster = (two < before) == (quantity.unit == "ms")
+    is_different = _differs(abs(mean - base_mean), noise)
+    is_faster = (mean < base_mean) == (quantity.unit == "ms")
     return ComparedQuantity(
-        name, quantity.unit, len(loads), math.exp(before), math.exp(two), math.expm1(two - before),
-        _share(noise, two - before), reason, is_different, _verdict(is_different, is_faster=is_faster),
+        name, quantity.unit, len(loads), math.exp(base_mean), math.exp(mean), math.expm1(mean - base_mean),
+        _share(noise, mean - base_mean), reason, is_different, _verdict(is_different, is_faster=is_faster),
     )  # fmt: skip
 
 
@@ -295,45 +295,40 @@ def _noise(records: Sequence[BenchRecord], quantity: _Quantity, scale: float) ->
 
 
 def _best(base: BenchRecord, candidate: BenchRecord) -> ComparedQuantity | None:
-    """Return the change of the best rate; None unless a bench has one that is a result."""
-    base_best, candidate_best = base.best, candidate.best
-    if (
-        min(len(base.runs), len(candidate.runs)) == 1 or base_best is None or candidate_best is None
-    ):  # the rate of a run is a setting
+    """Return the change of the best rate; None if both best rates only show where the measurement ended."""
+    base_best, best = base.best, candidate.best
+    if base_best is None or best is None or min(len(base.runs), len(candidate.runs)) == 1:
+        return None  # the rate of a single run is a setting
+    if (base_best.high, best.high) == (None, None) or (base_best.low, best.low) == (None, None):
         return None
-    if (base_best.high, candidate_best.high) == (None, None) or (base_best.low, candidate_best.low) == (None, None):
-        return None
-    per = (base.accelerators, candidate.accelerators) if _per_accelerator(base, candidate) else (1, 1)
-    low, new = (
-        rate and rate / (count or 1) for rate, count in zip((base_best.low, candidate_best.low), per, strict=True)
-    )
-    change = None if low is None or new is None else new / low - 1
-    lost, gained = _gap(candidate_best, base_best, per[::-1]), _gap(base_best, candidate_best, per)
+    per_accelerator = _per_accelerator(base, candidate)
+    counts = (base.accelerators, candidate.accelerators) if per_accelerator else (1, 1)
+    base_rate, rate = (low and low / (count or 1) for low, count in zip((base_best.low, best.low), counts, strict=True))
+    change = None if base_rate is None or rate is None else rate / base_rate - 1
+    lost, gained = _gap(best, base_best, counts[::-1]), _gap(base_best, best, counts)
     noise, reason = _noise((base, candidate), _TPOT, 1.0)
     distance = abs(math.log1p(change or 0))
     is_different = _differs(distance if noise is None else max(lost, gained), noise)
-    is_faster = low is None or (new is not None and new > low)
+    is_faster = base_rate is None or (rate is not None and rate > base_rate)
     if is_different is False and distance > max(noise or 0, RESOLUTION):
         reason, noise = "it is within the distance of the measured rates", None
     if change is None:
-        without, best = (base, candidate_best) if low is None else (candidate, base_best)
-        rate = without.best and without.best.high
-        runs = [run.verdict == "saturated" for run in _done(without) if run.asked_qps == rate]
-        if rate and runs and all(runs) and rate <= (best.low or 0):
-            is_different, noise, reason = True, None, f"{without.label} is saturated at {rate:g} queries/s"
-    unit = "queries/s per accelerator" if _per_accelerator(base, candidate) else "queries/s"
+        without_rate, with_rate = (base, best) if base_rate is None else (candidate, base_best)
+        if saturated_at := _saturated_at(without_rate, with_rate.low or 0):
+            is_different, noise = True, None
+            reason = f"{without_rate.label} is saturated at {saturated_at:g} queries/s"
+    unit = "queries/s per accelerator" if per_accelerator else "queries/s"
     return ComparedQuantity(
-        _best_name(base),
-        unit,
-        0,
-        low,
-        new,
-        change,
-        _share(noise, change or 0),
-        reason,
-        is_different,
+        _best_name(base), unit, 0, base_rate, rate, change, _share(noise, change or 0), reason, is_different,
         _verdict(is_different, is_faster=is_faster),
-    )
+    )  # fmt: skip
+
+
+def _saturated_at(record: BenchRecord, most_qps: float) -> float | None:
+    """Return the lowest rate that violated a limit, if all runs at this rate are saturated and it is low enough."""
+    rate = record.best and record.best.high
+    runs = [run.verdict == "saturated" for run in _done(record) if run.asked_qps == rate]
+    return rate if rate and runs and all(runs) and rate <= most_qps else None
 
 
 def _best_name(record: BenchRecord) -> str:
@@ -341,7 +336,7 @@ def _best_name(record: BenchRecord) -> str:
 
 
 def _gap(low: Best, high: Best, per: Sequence[int | None]) -> float:
-    """Return by which share the best rate of one bench exceeds the lowest rate over a limit of the other bench."""
+    """Return the logarithm of the best rate of one bench over the lowest rate that violated a limit in the other."""
     if low.high is None or high.low is None:
         return 0.0
     return math.log(high.low / (per[1] or 1) / (low.high / (per[0] or 1)))

@@ -6,7 +6,7 @@ from runs.bench.bench_record import MET, BenchRecord, Best, Conditions, Limits, 
 from runs.bench.measure import measure_run, supported_percentile
 from runs.errors import InputError
 from runs.numbers.derive_result import derive_result
-from runs.numbers.result import InForce
+from runs.numbers.result import EffectiveSettings
 from runs.record.fingerprint import conditions_of, run_fingerprint
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
@@ -75,7 +75,7 @@ def _kind(run: FinishedRun) -> tuple[LoadKind, int | None]:
     return ("concurrency", bound) if bound else ("offline", None)
 
 
-def _limits(settings: InForce) -> Limits | None:
+def _limits(settings: EffectiveSettings) -> Limits | None:
     limits = (settings.ttft_limit_ns, settings.tpot_limit_ns)
     ttft, tpot = (ns / 1e6 if ns and ns < NO_LIMIT_MS * 1_000_000 else None for ns in limits)
     return Limits(ttft=ttft, tpot=tpot) if ttft or tpot else None

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from runs.loadgen.conf_lines import KEYS, Setting, in_force, number_of, value_kind
+from runs.loadgen.conf_lines import KEYS, Setting, effective_line, number_of, value_kind
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 from runs.rounds import SEED_NAMES
 
@@ -64,7 +64,7 @@ def mismatches(
         logged = detail.get(record)
         if key in left_out or not isinstance(logged, int | float):
             continue
-        line = in_force(lines, models, scenario, key)
+        line = effective_line(lines, models, scenario, key)
         effective = otherwise.get(key, float(logged))
         if line is None:
             wrong = float(logged) != effective

@@ -161,7 +161,7 @@ class Setting:
         return f"{self.model}.{self.scenario}.{self.key}"
 
 
-class Fate(Enum):
+class LineEffect(Enum):
     """LoadGen's handling of a line."""
 
     COMMENT = "nothing to read"
@@ -176,17 +176,17 @@ def words_of(line: str) -> list[str]:
     return _WORD.findall(line)
 
 
-def fate_of(words: Sequence[str]) -> Fate:
+def effect_of(words: Sequence[str]) -> LineEffect:
     """Return what LoadGen does with a line of these words."""
     if not words or words[0] == "#":
-        return Fate.COMMENT
+        return LineEffect.COMMENT
     if len(words) == 1 or words[1] == "#":
-        return Fate.DROPPED
+        return LineEffect.DROPPED
     if words[1] != "=":
-        return Fate.REJECTED
+        return LineEffect.REJECTED
     if not all(map(is_number, words[2:])):
-        return Fate.NO_NUMBER
-    return Fate.STORED if len(words) > 2 else Fate.DROPPED
+        return LineEffect.NO_NUMBER
+    return LineEffect.STORED if len(words) > 2 else LineEffect.DROPPED
 
 
 def setting_of(number: int, words: Sequence[str]) -> Setting:
@@ -195,16 +195,16 @@ def setting_of(number: int, words: Sequence[str]) -> Setting:
     return Setting(number, model, scenario, key, words[-1])
 
 
-def lines_of(text: str) -> Iterator[tuple[int, list[str], Fate]]:
+def lines_of(text: str) -> Iterator[tuple[int, list[str], LineEffect]]:
     """Yield the lines of a file: number, words, and what LoadGen does with it."""
     for number, line in enumerate(text.split("\n"), start=1):
         words = words_of(line)
-        yield number, words, fate_of(words)
+        yield number, words, effect_of(words)
 
 
 def stored_lines(text: str) -> tuple[Setting, ...]:
     """Return the lines that LoadGen stores, even if it rejects the file for another line."""
-    return tuple(setting_of(number, words) for number, words, fate in lines_of(text) if fate is Fate.STORED)
+    return tuple(setting_of(number, words) for number, words, effect in lines_of(text) if effect is LineEffect.STORED)
 
 
 def read_stored(path: Path) -> tuple[Setting, ...]:
@@ -223,10 +223,10 @@ def accepted_lines(text: str, path: Path) -> tuple[Setting, ...]:
         InputError: If LoadGen rejects it.
     """
     settings = []
-    for number, words, fate in lines_of(text):
-        if fate in (Fate.REJECTED, Fate.NO_NUMBER):
+    for number, words, effect in lines_of(text):
+        if effect in (LineEffect.REJECTED, LineEffect.NO_NUMBER):
             raise InputError(f"{path}:{number}: LoadGen rejects the file for this line", "restore the file", path=path)
-        if fate is Fate.STORED:
+        if effect is LineEffect.STORED:
             settings.append(setting_of(number, words))
     return tuple(settings)
 
@@ -234,7 +234,7 @@ def accepted_lines(text: str, path: Path) -> tuple[Setting, ...]:
 # Settings ---------------------------------------------------------------------------------------------------------
 
 
-def in_force(settings: Sequence[Setting], models: Sequence[str], scenario: str, key: str) -> Setting | None:
+def effective_line(settings: Sequence[Setting], models: Sequence[str], scenario: str, key: str) -> Setting | None:
     """Return the line that LoadGen uses for a key. The order is model.scenario, *.scenario, model.*, *.*; among equal
     lines the last counts. `models` are the names of one model.
     """
@@ -247,7 +247,7 @@ def in_force(settings: Sequence[Setting], models: Sequence[str], scenario: str, 
 
 def lookup(settings: Sequence[Setting], model: str, scenario: str, key: str) -> int | float | None:
     """Return the number that LoadGen uses for a key of a scenario; None if no line sets it."""
-    setting = in_force(settings, (model,), scenario, key) if is_read(key, scenario) else None
+    setting = effective_line(settings, (model,), scenario, key) if is_read(key, scenario) else None
     return None if setting is None else number_of(setting.value, value_kind(key, scenario))
 
 

@@ -268,13 +268,13 @@ def read_detail(path: Path) -> DetailLog:
             begun = cut and PREFIX.startswith(line)
             problem = "is cut off" if begun else f"starts with {line[:40]!r}, not with ':::MLLOG'"
             raise _damaged(path, number, problem, cut)
-        _take(log, seen, line[len(PREFIX) :], number, cut)
+        _add_record(log, seen, line[len(PREFIX) :], number, cut)
     if not log.values:
         raise InputError(f"{path} is empty", "rerun, because the run was stopped before LoadGen wrote its log")
     return log
 
 
-def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -> None:
+def _add_record(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -> None:
     """Add one record to the log."""
     try:
         record = orjson.loads(text)

@@ -21,13 +21,13 @@ from runs.loadgen.conf_lines import (
     HIGHEST_QPS,
     KEYS,
     SCENARIOS_OF,
-    Fate,
+    LineEffect,
     Setting,
     ValueKind,
     c_integer,
     c_real,
     decode_conf,
-    in_force,
+    effective_line,
     is_number,
     is_read,
     lines_of,
@@ -69,7 +69,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class PassedOver:
+class IgnoredLine:
     """A line without effect on the run."""
 
     setting: Setting
@@ -77,26 +77,26 @@ class PassedOver:
 
 
 @dataclass(frozen=True)
-class _Unread:
+class _UnreadLine:
     """A line that LoadGen ignores; its harm depends on the other lines."""
 
     setting: Setting
 
 
 @dataclass
-class JudgedConf:
+class CheckedConf:
     """A configuration file, as LoadGen reads it for one model and scenario."""
 
     path: Path
     settings: list[Setting] = field(default_factory=list)  # settings for this model, of all scenarios
-    passed_over: list[PassedOver] = field(default_factory=list)
+    ignored: list[IgnoredLine] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     @property
     def note(self) -> str:
         """Lines without effect, in one sentence; empty if there are none."""
         groups: dict[str, list[int]] = {}
-        for line in self.passed_over:
+        for line in self.ignored:
             groups.setdefault(line.why, []).append(line.setting.line)
         if not groups:
             return ""
@@ -149,7 +149,7 @@ def read_conf_text(path: Path, flag: str) -> str:
     return decode_conf(content)
 
 
-def judge_conf(text: str, path: Path, benchmark: Benchmark, scenario: Scenario, *, audit: bool = False) -> JudgedConf:
+def check_conf(text: str, path: Path, benchmark: Benchmark, scenario: Scenario, *, audit: bool = False) -> CheckedConf:
     """Check the lines of a configuration for one run.
 
     Args:
@@ -157,73 +157,75 @@ def judge_conf(text: str, path: Path, benchmark: Benchmark, scenario: Scenario, 
         path: Name of the file in messages.
         audit: Whether LoadGen reads it as audit.config, with lines for the model * only.
     """
-    return _Judge(JudgedConf(path), benchmark, LOADGEN_SCENARIO[scenario], audit).judge(text)
+    return _ConfCheck(CheckedConf(path), benchmark, LOADGEN_SCENARIO[scenario], audit).check(text)
 
 
-class _Judge:
-    def __init__(self, conf: JudgedConf, benchmark: Benchmark, scenario: str, audit: bool) -> None:
+class _ConfCheck:
+    def __init__(self, conf: CheckedConf, benchmark: Benchmark, scenario: str, audit: bool) -> None:
         self.conf, self.benchmark, self.scenario, self.audit = conf, benchmark, scenario, audit
         self.key = benchmark.loadgen_key
         self.models = ("*",) if audit else ("*", self.key)
 
-    def judge(self, text: str) -> JudgedConf:
+    def check(self, text: str) -> CheckedConf:
         stored: dict[str, Setting] = {}
         unread: list[Setting] = []
-        for number, words, fate in lines_of(text):
-            match self._line(number, words, fate):
+        for number, words, effect in lines_of(text):
+            match self._line(number, words, effect):
                 case Setting() as setting:
                     if earlier := stored.pop(setting.name, None):
-                        self.conf.passed_over.append(PassedOver(earlier, f"{earlier.name} is set again"))
+                        self.conf.ignored.append(IgnoredLine(earlier, f"{earlier.name} is set again"))
                     stored[setting.name] = setting
                 case Problem() as problem:
                     self.conf.problems.append(problem)
-                case PassedOver() as passed_over:
-                    self.conf.passed_over.append(passed_over)
-                case _Unread() as unread_setting:
+                case IgnoredLine() as ignored:
+                    self.conf.ignored.append(ignored)
+                case _UnreadLine() as unread_setting:
                     unread.append(unread_setting.setting)
         self.conf.settings = list(stored.values())
         for setting in unread:
             self._compare_with_effective(setting)
         for key in KEYS:
-            setting_in_force = in_force(self.conf.settings, self.models, self.scenario, key)
+            effective = effective_line(self.conf.settings, self.models, self.scenario, key)
             if (
-                setting_in_force is not None
+                effective is not None
                 and is_read(key, self.scenario)
-                and (wrong := _out_of_range(setting_in_force, self.scenario))
+                and (wrong := _out_of_range(effective, self.scenario))
             ):
-                self.conf.problems.append(Problem(setting_in_force.line, *wrong, setting_in_force))
+                self.conf.problems.append(Problem(effective.line, *wrong, effective))
         return self.conf
 
-    def _line(self, number: int, words: list[str], fate: Fate) -> Setting | Problem | PassedOver | _Unread | None:
+    def _line(
+        self, number: int, words: list[str], effect: LineEffect
+    ) -> Setting | Problem | IgnoredLine | _UnreadLine | None:
         """Return the effect of a line; None if both LoadGen and the author regard it as a comment."""
-        if fate is Fate.COMMENT:
+        if effect is LineEffect.COMMENT:
             return None
         first = words[0]
         if first.startswith("\ufeff"):
             rest = first.removeprefix("\ufeff")
-            if fate is Fate.DROPPED and (not rest or rest.startswith("#")):
+            if effect is LineEffect.DROPPED and (not rest or rest.startswith("#")):
                 return None
             text = "LoadGen does not understand the byte order mark at the beginning of this line"
             return Problem(number, text, "save the file without a byte order mark")
         if first.startswith("#"):
-            if fate in (Fate.REJECTED, Fate.NO_NUMBER):
+            if effect in (LineEffect.REJECTED, LineEffect.NO_NUMBER):
                 text = f"LoadGen reads {printable(first, 40)!r} as a key and rejects the file"
                 return Problem(number, text, "put a space after the # sign")
             return None  # stored under a name that LoadGen does not read
-        if fate in (Fate.REJECTED, Fate.DROPPED):
-            return Problem(number, *_shape(words, fate))
+        if effect in (LineEffect.REJECTED, LineEffect.DROPPED):
+            return Problem(number, *_shape(words, effect))
         setting = setting_of(number, words)
         if odd := _odd_sign(first):
             text = f"LoadGen does not understand {odd} in the key and ignores the line"
             return Problem(number, text, "retype the line without this character", setting)
         name = self._name(setting)
-        if fate is Fate.NO_NUMBER and not isinstance(name, Problem):
+        if effect is LineEffect.NO_NUMBER and not isinstance(name, Problem):
             return Problem(number, *_no_number(setting, words), setting)
         if isinstance(name, Setting) and (wrong := _misread(setting, words[2:], self.scenario)):
             return Problem(number, *wrong, setting)
         return name
 
-    def _name(self, setting: Setting) -> Setting | Problem | PassedOver | _Unread:
+    def _name(self, setting: Setting) -> Setting | Problem | IgnoredLine | _UnreadLine:
         """Return the effect of a line with this name."""
         scenario, key = setting.scenario, setting.key
         if not setting.model:
@@ -245,19 +247,19 @@ class _Judge:
             text = f"{_shown(setting)}: LoadGen has no scenario {printable(scenario, 40)!r} and ignores the line"
             return Problem(setting.line, text, fix, setting)
         if _OF_SCRIPTS.fullmatch(key):
-            return PassedOver(setting, f"only the scripts of MLCommons read {key}")
+            return IgnoredLine(setting, f"only the scripts of MLCommons read {key}")
         if key in _COMPILED_IN or key in _NOT_READ:
-            return _Unread(setting)
+            return _UnreadLine(setting)
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, 1)
             fix = f"write {near[0]}, or remove the line" if near else "remove the line"
             text = f"{_shown(setting)}: LoadGen has no key {printable(key, 60)!r} and ignores the line"
             return Problem(setting.line, text, fix, setting)
         if not is_read(key, scenario):
-            return PassedOver(setting, f"LoadGen reads {key} only for {' and '.join(SCENARIOS_OF[key])}")
+            return IgnoredLine(setting, f"LoadGen reads {key} only for {' and '.join(SCENARIOS_OF[key])}")
         return setting
 
-    def _other_model(self, setting: Setting) -> Problem | PassedOver:
+    def _other_model(self, setting: Setting) -> Problem | IgnoredLine:
         model, shown = setting.model, _shown(setting)
         if self.audit and model in (self.key, *_directories(self.key)):
             text = f"{shown}: LoadGen reads only lines for the model * from an audit configuration"
@@ -266,7 +268,7 @@ class _Judge:
             text = f"{shown}: LoadGen's name for this benchmark is {self.key}; it ignores the line"
             return Problem(setting.line, text, f"write `{_line(setting, self.key)}`", setting)
         if model in _known_models():
-            return PassedOver(setting, f"for another benchmark, {model}")
+            return IgnoredLine(setting, f"for another benchmark, {model}")
         fix = "use the model name *" if self.audit else f"use the model name * or {self.key}"
         text = f"{shown}: LoadGen has no model {printable(model, 40)!r} and ignores the line"
         return Problem(setting.line, text, fix, setting)
@@ -278,7 +280,7 @@ class _Judge:
         effective = _COMPILED_IN[key] if meant is None else self._effective(meant)
         real, number = c_real(setting.value)[0], c_integer(setting.value)[0]
         if not applies or (real, number) == (float(effective), int(effective)) or (key, real) == ("target_duration", 0):
-            self.conf.passed_over.append(PassedOver(setting, f"LoadGen does not read {key} here"))
+            self.conf.ignored.append(IgnoredLine(setting, f"LoadGen does not read {key} here"))
             return
         if meant is None:
             text, fix = f"LoadGen ignores this key here and uses its built-in value {effective}", "remove the line"
@@ -309,16 +311,19 @@ def _line(setting: Setting, model: str, scenario: str = "") -> str:
 _EXAMPLE = "write `model.scenario.key = value`, for example `*.Server.target_qps = 10`"
 
 
-def _shape(words: Sequence[str], fate: Fate) -> tuple[str, str]:
+def _shape(words: Sequence[str], effect: LineEffect) -> tuple[str, str]:
     """Return the problem and the fix of a line that is not `key = value`."""
-    shown, does = printable(" ".join(words), 60), "rejects the file" if fate is Fate.REJECTED else "ignores the line"
+    shown, does = (
+        printable(" ".join(words), 60),
+        "rejects the file" if effect is LineEffect.REJECTED else "ignores the line",
+    )
     if odd := _odd_sign(" ".join(words)):
         return f"LoadGen does not understand {odd} and {does}", "retype the line without this character"
     end = next((place for place, word in enumerate(words) if word.startswith("#")), len(words))
     key, sign, value = "".join(words[:end]).partition("=")
     if sign and "=" not in words:
         fix = f"put spaces around the = sign: `{printable(f'{key} = {value}', 80)}`"
-    elif fate is Fate.DROPPED and sign:
+    elif effect is LineEffect.DROPPED and sign:
         return f"{shown!r} has no value; LoadGen ignores the line", "write a value, or remove the line"
     else:
         fix = _EXAMPLE

@@ -152,7 +152,7 @@ class Events:
         for number, line in bounded_lines(path, EVENTS, _FIX):
             try:
                 event = _decode(line)
-                for what in self._take(event):
+                for what in self._process(event):
                     self.odd.setdefault(what, EventAnomaly(0, number, event.sample_uuid)).count += 1
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise InputError(f"{path} line {number} is not an event of the client: {error}", _FIX) from error
@@ -191,7 +191,7 @@ class Events:
             if event and event.event_type == kind and event.sample_uuid in self.rows:
                 yield self.rows[event.sample_uuid], event.data
 
-    def _take(self, event: _Event) -> Iterator[str]:
+    def _process(self, event: _Event) -> Iterator[str]:
         """Process one event; yield the anomalies of the event."""
         kind, now = event.event_type, event.timestamp_ns
         if kind not in self.counts and not _KNOWN.fullmatch(kind):

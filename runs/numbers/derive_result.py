@@ -17,7 +17,7 @@ from runs.numbers.load import load_of
 from runs.numbers.log_comparison import SEEDS, compare_log, compare_order
 from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, derive_numbers
-from runs.numbers.result import Counts, Disagreement, InForce, RunNumbers
+from runs.numbers.result import Counts, Disagreement, EffectiveSettings, RunNumbers
 from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import RunDir, campaign_of
 from runs.record.requests_log import RequestTable
@@ -62,7 +62,7 @@ def derive_result(run: FinishedRun, *, scenario: Scenario | None = None) -> RunN
             "mode": detail.mode,
             "notes": notes,
             "loadgen_verdict": detail.validity,
-            "in_force": _in_force(detail),
+            "in_force": _effective_settings(detail),
             "disagreements": [item for item in disagreements if item.about == "summary" or not detail.error_count],
             "counts": Counts(
                 samples=None if requests is None else len(requests), samples_expected=expected_samples(detail)
@@ -73,7 +73,7 @@ def derive_result(run: FinishedRun, *, scenario: Scenario | None = None) -> RunN
     )
 
 
-def _did_not_finish(run: RunDir, why: str, path: Path, *, missing: bool = False) -> ExecutionError:
+def _unfinished_error(run: RunDir, why: str, path: Path, *, missing: bool = False) -> ExecutionError:
     text, fix = f"{path} {why}: LoadGen did not finish", f"see {run.engine_log}, then rerun"
     return ExecutionError(text, fix, path=path, missing=missing)
 
@@ -82,16 +82,16 @@ def _finished_detail(run: FinishedRun) -> DetailLog:
     run_dir = run.dir
     for path in (run_dir.detail, run_dir.summary):
         if not path.is_file():
-            raise _did_not_finish(run_dir, "is missing", path, missing=True)
+            raise _unfinished_error(run_dir, "is missing", path, missing=True)
         if path.stat().st_size == 0:
-            raise _did_not_finish(run_dir, "is empty", path)
+            raise _unfinished_error(run_dir, "is empty", path)
     try:
         detail = run.detail
     except TruncatedLogError as error:
-        raise _did_not_finish(run_dir, "breaks off", run_dir.detail) from error
+        raise _unfinished_error(run_dir, "breaks off", run_dir.detail) from error
     # num_errors ends the log of a performance run, and power_end that of an accuracy run.
     if not detail.finished or (detail.has_results and detail.counts_errors and "num_errors" not in detail.values):
-        raise _did_not_finish(run_dir, "breaks off", run_dir.detail)
+        raise _unfinished_error(run_dir, "breaks off", run_dir.detail)
     return detail
 
 
@@ -112,7 +112,7 @@ def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> li
 
 
 def _performance(run: FinishedRun, disagreements: list[Disagreement]) -> dict[str, Any]:
-    """Return the fields of a performance run; add disagreements to `found`."""
+    """Return the fields of a performance run; add to `disagreements`."""
     detail = run.detail
     derived: Derived | None = None
     reported: Numbers | None = None
@@ -151,10 +151,10 @@ def _performance(run: FinishedRun, disagreements: list[Disagreement]) -> dict[st
 
 
 def _accuracy(run: FinishedRun, disagreements: list[Disagreement]) -> dict[str, Any]:
-    """Return the fields of an accuracy run; add disagreements to `found`."""
+    """Return the fields of an accuracy run; add to `disagreements`."""
     detail, path = run.detail, run.dir.accuracy_log
     if not path.is_file():
-        raise _did_not_finish(run.dir, "is missing", path, missing=True)
+        raise _unfinished_error(run.dir, "is missing", path, missing=True)
     entries = run.entries
     expected = expected_samples(detail)
     distinct = len({entry.qsl_idx for entry in entries})
@@ -172,9 +172,9 @@ def _accuracy(run: FinishedRun, disagreements: list[Disagreement]) -> dict[str, 
     return {"verdict": "INVALID" if reasons else "DONE", "reasons": reasons}
 
 
-def _in_force(detail: DetailLog) -> InForce:
+def _effective_settings(detail: DetailLog) -> EffectiveSettings:
     limited = detail.scenario == "Server" and detail.uses_token_latencies
-    return InForce(
+    return EffectiveSettings(
         target_qps=detail.number("effective_target_qps"),
         min_duration_ms=detail.integer("effective_min_duration_ms"),
         min_query_count=detail.integer("effective_min_query_count"),

@@ -19,7 +19,7 @@ _ENDED_EARLY = "the schedule ended early: look for errors, for max_* settings an
 
 
 @dataclass(frozen=True)
-class Settings:
+class SettingAdvice:
     """The user's way to change one of LoadGen's settings: an option or a line of user.conf."""
 
     scenario: str  # LoadGen's scenario
@@ -28,7 +28,7 @@ class Settings:
     in_campaign: bool = False  # the campaign's file has the rate
     by_audit: bool = False  # an audit chooses the queries, so that the user cannot change their number
 
-    def to(self, key: str, value: str) -> str:
+    def option(self, key: str, value: str) -> str:
         """Return the option that sets `key`, or a line and its file."""
         if self.options is None:
             return f"{self.scenario} {key} = {value} in user.conf"
@@ -60,7 +60,7 @@ def invalid_reasons(
         by_audit: an audit chose the queries, so that the advice omits their number.
     """
     reasons: list[str] = []
-    settings = Settings(detail.scenario, requested, in_campaign=in_campaign, by_audit=by_audit)
+    settings = SettingAdvice(detail.scenario, requested, in_campaign=in_campaign, by_audit=by_audit)
     if detail.error_count:
         reasons.append(errors_found(detail))
     if reported is None:
@@ -92,7 +92,7 @@ def errors_found(detail: DetailLog) -> str:
     return f"{detail.error_count} error record{plural} in {detail.path.name}, first (line {first.line_number}): {first}"
 
 
-def _too_short(detail: DetailLog, reported: Numbers, derived: Derived | None, settings: Settings) -> str:
+def _too_short(detail: DetailLog, reported: Numbers, derived: Derived | None, settings: SettingAdvice) -> str:
     needed_s = detail.integer("effective_min_duration_ms") / 1000
     took = "not long enough for"
     if derived is not None:
@@ -104,22 +104,22 @@ def _too_short(detail: DetailLog, reported: Numbers, derived: Derived | None, se
         rate = reported.samples_per_second or 0.0
         wanted = math.ceil(TARGET_MARGIN * rate * 100) / 100  # user.conf does not accept exponents
         return text + (
-            f"set {settings.to('target_qps', f'{wanted:.2f}')} (or more: 1.1 × the measured {precise(rate)} samples/s; "
-            f"it was {detail.number('effective_target_qps'):g})"
+            f"set {settings.option('target_qps', f'{wanted:.2f}')} (or more: 1.1 × the measured {precise(rate)} "
+            f"samples/s; it was {detail.number('effective_target_qps'):g})"
         )
     if detail.scenario == "Server":
         return text + _ENDED_EARLY
     mean_ms = 0.0 if reported.latency_ns is None else reported.latency_ns.mean / 1e6
     target_ms = int(mean_ms / TARGET_MARGIN)
     if target_ms >= 1:  # LoadGen accepts whole milliseconds only
-        advice = f"set {settings.to('target_latency', str(target_ms))} (or less"
+        advice = f"set {settings.option('target_latency', str(target_ms))} (or less"
     else:
         queries = math.ceil(TARGET_MARGIN * needed_s * 1e3 / mean_ms) if mean_ms > 0 else 0
-        advice = f"set {settings.to('min_query_count', str(queries))} (or more"
+        advice = f"set {settings.option('min_query_count', str(queries))} (or more"
     return f"{text}{advice}; the measured mean is {mean_ms:.4g} ms), so that LoadGen prepares enough queries"
 
 
-def _too_few(detail: DetailLog, derived: Derived | None, settings: Settings) -> str:
+def _too_few(detail: DetailLog, derived: Derived | None, settings: SettingAdvice) -> str:
     needed = detail.integer("effective_min_query_count")
     if detail.scenario == "Offline":
         samples = detail.integer("effective_min_sample_count")
@@ -129,11 +129,11 @@ def _too_few(detail: DetailLog, derived: Derived | None, settings: Settings) -> 
     if detail.scenario == "Server":
         return f"{had}: {_ENDED_EARLY}"
     expected_ms = detail.number("effective_target_latency_ns") / 1e6
-    lower = settings.to("target_latency", str(max(1, int(expected_ms / 2))))
+    lower = settings.option("target_latency", str(max(1, int(expected_ms / 2))))
     return f"{had}: set {lower} (or less), so that LoadGen prepares enough queries"
 
 
-def _rate_advice(detail: DetailLog, reported: Numbers, derived: Derived | None, settings: Settings) -> str:
+def _rate_advice(detail: DetailLog, reported: Numbers, derived: Derived | None, settings: SettingAdvice) -> str:
     """Return a lower rate, or the limits that no rate meets."""
     load = None if derived is None else load_of(derived.times.scheduled_ns, derived.times.latency_ns)
     mean_open = None if load is None else load.mean_open
@@ -147,7 +147,7 @@ def _rate_advice(detail: DetailLog, reported: Numbers, derived: Derived | None, 
     offered = detail.number("effective_target_qps")
     rate = LOWER_RATE * min(offered, reported.samples_per_second or offered)
     return (
-        f"set {settings.to('target_qps', f'{rate:.4f}'.rstrip('0').rstrip('.'))} (or less; it was {offered:g}); "
+        f"set {settings.option('target_qps', f'{rate:.4f}'.rstrip('0').rstrip('.'))} (or less; it was {offered:g}); "
         "`main.py tune` finds the highest valid rate"
     )
 
@@ -187,9 +187,9 @@ def _early_stopping(derived: Derived) -> dict[str, str]:
     }
 
 
-def _too_few_to_stop(derived: Derived, settings: Settings) -> str:
+def _too_few_to_stop(derived: Derived, settings: SettingAdvice) -> str:
     needed = derived.early_stopping.queries_needed
-    advice = "" if settings.by_audit else f": set {settings.to('min_query_count', str(needed))}"
+    advice = "" if settings.by_audit else f": set {settings.option('min_query_count', str(needed))}"
     return (
         f"early stopping: the query count {derived.query_count:,} is too small; "
         f"at least {needed:,} queries are needed{advice}"

@@ -67,7 +67,7 @@ class Counts(_Record):
     samples_expected: int | None  # samples that LoadGen issued, or in an accuracy run must issue
 
 
-class InForce(_Record):
+class EffectiveSettings(_Record):
     """The effective settings of LoadGen; limits in the Server scenario only."""
 
     target_qps: float
@@ -97,7 +97,7 @@ class RunNumbers(_Record):
     notes: list[str]
     loadgen_verdict: str | None
     duration_ns: int | None = None  # duration that is compared with the minimum duration
-    in_force: InForce
+    in_force: EffectiveSettings
     reported: Numbers | None = None
     derived: Numbers | None = None
     derived_from: Literal["trace", "requests"] | None = None

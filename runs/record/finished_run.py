@@ -55,18 +55,18 @@ class FinishedRun:
     @cached_property
     def trace(self) -> Trace | None:
         """LoadGen's trace; None if the file is missing, or empty because the trace was off."""
-        trace = read_trace(self.dir.trace) if _is_there(self.dir.trace) else None
+        trace = read_trace(self.dir.trace) if _exists(self.dir.trace) else None
         return trace if trace is not None and len(trace) else None
 
     @cached_property
     def requests(self) -> RequestTable | None:
         """The request log."""
-        return read_request_table(self.dir.requests) if _is_there(self.dir.requests) else None
+        return read_request_table(self.dir.requests) if _exists(self.dir.requests) else None
 
     @cached_property
     def manifest(self) -> Manifest | None:
         """The manifest of this harness."""
-        return read_manifest(self.dir.manifest) if _is_there(self.dir.manifest) and not self.foreign else None
+        return read_manifest(self.dir.manifest) if _exists(self.dir.manifest) and not self.foreign else None
 
     @cached_property
     def engine_log(self) -> EngineLog:
@@ -101,7 +101,7 @@ class FinishedRun:
         return self.benchmark_override or _benchmark(self.detail, self.manifest, self.scenario)
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """Return whether a path exists; a broken link counts, because its reader reports it."""
     return path.exists() or path.is_symlink()
 

@@ -31,7 +31,7 @@ def option_reasons(options: Mapping[str, Any]) -> list[str]:
     return reasons
 
 
-def data_set_reasons(benchmark: Benchmark, sha256: str) -> list[str]:
+def dataset_reasons(benchmark: Benchmark, sha256: str) -> list[str]:
     """Return the reason that the hash of the dataset gives, if MLCommons' file has a known hash."""
     if benchmark.data_sha256 in (None, sha256):
         return []

@@ -18,7 +18,7 @@ def finished_fingerprint(run: RunDir) -> Facts:
     """Return the fingerprint of a run with its user.conf; raise InputError if its manifest or user.conf is damaged."""
     manifest = read_manifest(run.manifest)
     conf = read_record(run.user_conf, "rerun")
-    return fingerprint(manifest) | _given(manifest.plan, decode_conf(conf), run)
+    return fingerprint(manifest) | _settings_in_user_conf(manifest.plan, decode_conf(conf), run)
 
 
 def planned_fingerprint(plan: RunPlan, user_conf: str, run: RunDir, sha256: Mapping[str, str], machine: Facts) -> Facts:
@@ -30,7 +30,7 @@ def planned_fingerprint(plan: RunPlan, user_conf: str, run: RunDir, sha256: Mapp
     """
     if plan.nodes:  # the nodes' accelerators compute
         machine = machine | accelerator_facts([row for node in plan.nodes for row in node.accelerator])
-    return planned_facts(plan, sha256) | machine | _given(plan, user_conf, run)
+    return planned_facts(plan, sha256) | machine | _settings_in_user_conf(plan, user_conf, run)
 
 
 def machine_now() -> Facts:
@@ -38,7 +38,7 @@ def machine_now() -> Facts:
     return machine_facts(harness_facts(), software_versions(), loadgen_facts(), host_facts(), accelerators())
 
 
-def _given(plan: RunPlan, user_conf: str, run: RunDir) -> Facts:
+def _settings_in_user_conf(plan: RunPlan, user_conf: str, run: RunDir) -> Facts:
     """Return the settings of user.conf that LoadGen reads for the scenario."""
     try:
         settings = accepted_lines(user_conf, run.user_conf)

@@ -120,9 +120,9 @@ class RequestTable:
     def __len__(self) -> int:
         return len(self.seq)
 
-    def tpot_ns(self, chosen: NDArray[np.bool_] | bool = True) -> NDArray[np.float64]:
-        """Return the time per later token of the chosen requests that have a first token and later tokens."""
-        has_tpot = (self.first_token_ns != NO_TIME) & (self.output_tokens > 1) & chosen
+    def tpot_ns(self, selected: NDArray[np.bool_] | bool = True) -> NDArray[np.float64]:
+        """Return the TPOT of the selected requests that have a first token and at least two output tokens."""
+        has_tpot = (self.first_token_ns != NO_TIME) & (self.output_tokens > 1) & selected
         spans_ns = (self.complete_ns - self.first_token_ns)[has_tpot].astype(np.float64)
         times_ns: NDArray[np.float64] = spans_ns / (self.output_tokens[has_tpot] - 1)
         return times_ns

@@ -55,8 +55,8 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     differ from its attestation.
     """
     from runs.bench.bench_comparison import compare_benches as compare_records
+    from runs.bench.changed_runs import changed_runs
     from runs.bench.find_bench import file_name
-    from runs.bench.seals import changed_runs
 
     limit = None if fail_if_slower is None else _share(fail_if_slower)
     if len(benches) < 2:

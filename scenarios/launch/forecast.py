@@ -7,7 +7,7 @@ from runs.benchmark import LOADGEN_SCENARIO, Mode
 from runs.loadgen.conf_lines import lookup, stored_lines
 from runs.loadgen.counts import CountSettings, RunCount, count_run, settings_of
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
-from runs.numbers.invalid import Settings
+from runs.numbers.invalid import SettingAdvice
 from runs.rounds import CURRENT_ROUND
 from scenarios.launch.plan import PreparedRun
 
@@ -62,8 +62,8 @@ def _too_few(run: PreparedRun, count: RunCount) -> Iterator[str]:
     late = 0 if run.plan.loadgen_scenario == "Server" else 1
     needed = min_queries(late, required_percentile / 100 if required_percentile else percentile)
     if count.samples < needed:
-        settings = Settings(run.plan.loadgen_scenario, run.asked, default=str(run.conf_path))
+        settings = SettingAdvice(run.plan.loadgen_scenario, run.asked, default=str(run.conf_path))
         yield (
             f"early stopping needs at least {needed} queries, but LoadGen will issue {count.samples:,}: "
-            f"set {settings.to('min_query_count', str(needed))}"
+            f"set {settings.option('min_query_count', str(needed))}"
         )

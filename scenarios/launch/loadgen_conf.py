@@ -7,9 +7,9 @@ from pathlib import Path
 
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, Scenario
 from runs.errors import SetupError
-from runs.loadgen.conf_lines import KEYS, Setting, in_force, is_read, lookup, number_of, with_setting
+from runs.loadgen.conf_lines import KEYS, Setting, effective_line, is_read, lookup, number_of, with_setting
 from runs.loadgen.early_stopping import PERCENTILE
-from runs.loadgen.user_conf import JudgedConf, Problem, judge_conf, read_conf_text
+from runs.loadgen.user_conf import CheckedConf, Problem, check_conf, read_conf_text
 from scenarios.launch.resolved_options import ResolvedOptions
 from scenarios.launch.run_config import EMBEDDED_CONF, OWN_DATA_CONF, USER_CONF
 from scenarios.launch.trial import TRIAL_CONF
@@ -58,12 +58,12 @@ def read_conf(resolved: ResolvedOptions, sample_count: int, *, rate_follows: boo
     path = config.user_conf or _default_conf(resolved, sample_count)
     trial = config.user_conf is None and path == TRIAL_CONF
     text = read_conf_text(path, "--user-conf")
-    user = judge_conf(text, path, benchmark, config.scenario)
+    user = check_conf(text, path, benchmark, config.scenario)
     user.problems += _kind_of_run(user, benchmark, scenario, mode)
     audit_text, audit = None, None
     if config.audit_conf is not None:
         audit_text = read_conf_text(config.audit_conf, "--audit-conf")
-        audit = judge_conf(audit_text, config.audit_conf, benchmark, config.scenario, audit=True)
+        audit = check_conf(audit_text, config.audit_conf, benchmark, config.scenario, audit=True)
         audit.problems += _kind_of_run(audit, benchmark, scenario, mode)
         if not audit.problems and not list(_applying(audit.settings, "*", scenario)):
             audit.problems.append(Problem(None, f"no line applies to {scenario}", "see configs/audits"))
@@ -96,7 +96,7 @@ def _applying(settings: Sequence[Setting], model: str, scenario: str) -> Iterato
 
 
 def missing_rate(
-    user: JudgedConf, benchmark: Benchmark, scenario: str, mode: Mode, above: Mapping[str, float | None]
+    user: CheckedConf, benchmark: Benchmark, scenario: str, mode: Mode, above: Mapping[str, float | None]
 ) -> Iterator[Problem]:
     """Refuse a run at LoadGen's default rate or expected latency.
 
@@ -113,7 +113,7 @@ def missing_rate(
         return
     if scenario == "Offline" and value("performance_issue_unique"):
         return
-    unread = [one for one in user.passed_over if one.setting.key == key and one.setting.scenario in ("*", scenario)]
+    unread = [one for one in user.ignored if one.setting.key == key and one.setting.scenario in ("*", scenario)]
     for_others = "; ".join(f"line {one.setting.line} is for {one.setting.model}" for one in unread[:3])
     why = f" ({for_others})" if unread else ""
     example = unread[-1].setting.value if unread else {"target_qps": "10", "target_latency": "300"}[key]
@@ -141,26 +141,26 @@ def refuse_missing_rate(
     Raises:
         InputError: If the rate is missing.
     """
-    user = judge_conf(text, path, benchmark, scenario)
+    user = check_conf(text, path, benchmark, scenario)
     user.problems += missing_rate(user, benchmark, LOADGEN_SCENARIO[scenario], mode, above)
     user.refuse()
 
 
 def _no_queries(
-    conf: JudgedConf, user: JudgedConf, benchmark: Benchmark, scenario: str, above: Mapping[str, float | None]
+    conf: CheckedConf, user: CheckedConf, benchmark: Benchmark, scenario: str, above: Mapping[str, float | None]
 ) -> Iterator[Problem]:
     """Refuse min_query_count = 0 if LoadGen would divide by it or issue no query."""
     value = partial(_effective, above, user.settings, benchmark.loadgen_key, scenario)
-    line = in_force(conf.settings, (benchmark.loadgen_key,), scenario, "min_query_count")
+    line = effective_line(conf.settings, (benchmark.loadgen_key,), scenario, "min_query_count")
     if line is not None and value("min_query_count") == 0 and (scenario == "Server" or value("min_duration") == 0):
         yield Problem(line.line, f"min_query_count = {line.value}: LoadGen would crash", "set a number above 0", line)
 
 
-def _kind_of_run(conf: JudgedConf, benchmark: Benchmark, scenario: str, mode: Mode) -> Iterator[Problem]:
+def _kind_of_run(conf: CheckedConf, benchmark: Benchmark, scenario: str, mode: Mode) -> Iterator[Problem]:
     """Refuse lines that contradict --accuracy or the benchmark's kind of latencies."""
     models = (benchmark.loadgen_key,)  # `settings` contains only the lines for * of audit.config
     wanted = _MODES[mode]
-    line = in_force(conf.settings, models, scenario, "mode")
+    line = effective_line(conf.settings, models, scenario, "mode")
     if line is not None and (stated := number_of(line.value, KEYS["mode"])) != wanted:
         option = "remove" if mode == "accuracy" else "add"
         yield Problem(
@@ -168,7 +168,7 @@ def _kind_of_run(conf: JudgedConf, benchmark: Benchmark, scenario: str, mode: Mo
             f"mode = {stated}: this run has mode {wanted} ({mode})",
             f"write {wanted}, remove the line, or {option} --accuracy",
         )
-    line = in_force(conf.settings, models, scenario, "use_token_latencies")
+    line = effective_line(conf.settings, models, scenario, "use_token_latencies")
     if line is not None and not number_of(line.value, KEYS["use_token_latencies"]):
         yield Problem(line.line, f"use_token_latencies = {line.value}: this benchmark requires 1", "remove the line")
 
@@ -234,7 +234,7 @@ def _default_conf(resolved: ResolvedOptions, sample_count: int) -> Path:
 
 
 def _check_counts(
-    resolved: ResolvedOptions, user: JudgedConf, above: Mapping[str, float | None], sample_count: int
+    resolved: ResolvedOptions, user: CheckedConf, above: Mapping[str, float | None], sample_count: int
 ) -> None:
     """Refuse sample counts with which LoadGen would crash or skip samples in an accuracy run."""
     config, benchmark, scenario = resolved.config, resolved.benchmark, resolved.loadgen_scenario

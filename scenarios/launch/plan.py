@@ -24,7 +24,7 @@ from runs.record.engines.engine_records import engine_record
 from runs.record.layout import RunDir
 from runs.record.manifest import ReplicasPlan, RunPlan
 from runs.record.observed import Weights
-from runs.record.official_inputs import data_set_reasons, model_reasons
+from runs.record.official_inputs import dataset_reasons, model_reasons
 from runs.wording import counted
 from scenarios.launch.loadgen_conf import read_conf
 from scenarios.launch.machine_checks import check_installed, check_model, required
@@ -272,7 +272,7 @@ def data_reasons(benchmark: Benchmark, plan: RunPlan, *, bundled: bool) -> list[
     elif plan.sample_count != needed:
         reasons = [f"{counted(plan.sample_count, 'sample')} instead of the {needed:,} of {benchmark.submission_name}"]
     else:
-        reasons = data_set_reasons(benchmark, plan.dataset_sha256)
+        reasons = dataset_reasons(benchmark, plan.dataset_sha256)
     if plan.scenario not in benchmark.scenarios:
         reasons.append(f"{benchmark.submission_name} has no {plan.scenario} scenario in a submission")
     return reasons

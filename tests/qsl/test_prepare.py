@@ -13,7 +13,7 @@ import pytest
 from qsl.cnn_dailymail.prepare import read_articles, read_calibration
 from qsl.cnn_dailymail.rows import article_prompt, encode_rows, write_rows
 from qsl.dataset import load_dataset
-from qsl.hub import from_hub, need_hub
+from qsl.hub import check_hub, from_hub
 from qsl.model_files import find_model
 from qsl.tokenizers import ByteTokenizer, load_tokenizer
 from runs.errors import InputError, SetupError
@@ -269,7 +269,7 @@ NOWHERE = "http://127.0.0.1:9"  # the discard port, on which no process listens
 def test_hub_access_is_refused_if_offline_mode_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(SetupError, match="HF_HUB_OFFLINE is set"):
-        need_hub("a model")
+        check_hub("a model")
 
 
 def test_an_unreachable_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

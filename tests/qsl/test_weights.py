@@ -14,7 +14,7 @@ from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.record.observed import Weights
-from runs.record.official_inputs import data_set_reasons, model_reasons
+from runs.record.official_inputs import dataset_reasons, model_reasons
 
 OFFICIAL = BENCHMARKS["llama3_1-8b"].model
 LAYER = {"q": (8, 8), "k": (4, 8), "v": (4, 8), "o": (8, 8), "gate": (16, 8), "up": (16, 8), "down": (8, 16)}
@@ -135,9 +135,9 @@ def test_only_published_weights_count_as_unchanged() -> None:
 
 def test_only_the_distributed_dataset_is_official() -> None:
     for key in ("llama3_1-8b", "llama3_1-8b-interactive", "llama3_1-8b-edge"):
-        assert data_set_reasons(BENCHMARKS[key], BENCHMARKS[key].data_sha256 or "") == []
-        assert "MLCommons distributes" in data_set_reasons(BENCHMARKS[key], "0" * 64)[0]
-    assert data_set_reasons(BENCHMARKS["llama2-70b"], "any") == []
+        assert dataset_reasons(BENCHMARKS[key], BENCHMARKS[key].data_sha256 or "") == []
+        assert "MLCommons distributes" in dataset_reasons(BENCHMARKS[key], "0" * 64)[0]
+    assert dataset_reasons(BENCHMARKS["llama2-70b"], "any") == []
 
 
 def test_a_folder_without_weights_has_no_parameters(tmp_path: Path) -> None:

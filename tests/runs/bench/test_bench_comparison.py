@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runs.bench.bench_comparison import UNDECLARED, Against, compare_benches
+from runs.bench.bench_comparison import UNDECLARED, ComparedBench, compare_benches
 from runs.bench.bench_record import BenchRecord, Best, Conditions
 from tests.support.runs.bench_records import bench_record, bench_run
 from tests.support.simulated.simulated_bench import simulate_bench
@@ -22,7 +22,7 @@ def bench(label: str, speed: float = 40.0, *, system: dict[str, Any] | None = No
     return bench_record(label, **{"runs": runs, "conditions": conditions, **fields})
 
 
-def compare_pair(base: BenchRecord, candidate: BenchRecord) -> Against:
+def compare_pair(base: BenchRecord, candidate: BenchRecord) -> ComparedBench:
     (comparison,) = compare_benches([base, candidate]).against
     return comparison
 

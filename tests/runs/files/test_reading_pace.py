@@ -27,7 +27,7 @@ from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import read_summary
 from runs.loadgen.trace_log import read_trace
-from runs.loadgen.user_conf import judge_conf
+from runs.loadgen.user_conf import check_conf
 from runs.record.requests_log import read_request_table
 
 pytestmark = pytest.mark.long
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[Callable[[Path], object], Callable[[int], str]]] = {
     "trace": (read_trace, lambda size: "[" + '{"name": "Sample", ' * size),
     "requests.jsonl": (read_request_table, lambda size: '{"seq": 1}\n' * size),
     "user.conf": (
-        lambda path: judge_conf(path.read_text(), path, BENCHMARK, "Server"),
+        lambda path: check_conf(path.read_text(), path, BENCHMARK, "Server"),
         lambda size: "*.*.a = 1 # \n" * (size // 10),
     ),
     "accuracy.txt, quotes": (

@@ -13,7 +13,7 @@ from runs.benchmarks import BENCHMARKS
 from runs.loadgen.conf_lines import (
     KEYS,
     SCENARIOS_OF,
-    Fate,
+    LineEffect,
     Setting,
     decode_conf,
     encode_conf,
@@ -22,7 +22,7 @@ from runs.loadgen.conf_lines import (
     stored_lines,
     with_setting,
 )
-from runs.loadgen.user_conf import judge_conf
+from runs.loadgen.user_conf import check_conf
 from tests.support.files.read_with_loadgen import Read, are_equal, loadgen_reader
 
 KEY = "llama3_1-8b"
@@ -63,7 +63,7 @@ ONLY_WITH = {"ttft_latency": "use_token_latencies", "tpot_latency": "use_token_l
 def expected_changes(content: bytes, model: str, scenario: str) -> tuple[int, dict[str, Any]]:
     """Return the code and the settings that LoadGen should set, by the reader of the harness."""
     text = decode_conf(content)
-    if any(fate in (Fate.REJECTED, Fate.NO_NUMBER) for _, _, fate in lines_of(text)):
+    if any(effect in (LineEffect.REJECTED, LineEffect.NO_NUMBER) for _, _, effect in lines_of(text)):
         return -22, {}
     lines, changes = stored_lines(text), dict[str, Any]()
     for key in KEYS:
@@ -204,7 +204,7 @@ def test_random_files_are_read_as_by_loadgen(
     compare(read_with_loadgen, content, key, of_loadgen)
     text = decode_conf(content)
     assert encode_conf(text) == content
-    judged = judge_conf(text, Path("user.conf"), BENCHMARKS[key], scenario)
+    judged = check_conf(text, Path("user.conf"), BENCHMARKS[key], scenario)
     if judged.problems:
         return
     # An accepted file has the same effect without the omitted lines.

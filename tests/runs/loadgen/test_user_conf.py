@@ -8,7 +8,7 @@ from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.conf_lines import decode_conf
-from runs.loadgen.user_conf import JudgedConf, judge_conf, read_conf_text
+from runs.loadgen.user_conf import CheckedConf, check_conf, read_conf_text
 from runs.rounds import CURRENT_ROUND
 
 KEY = "llama3_1-8b"
@@ -122,8 +122,8 @@ PASSED_OVER = {
 }
 
 
-def judge(text: str, scenario: Scenario = "Server", key: str = KEY, *, audit: bool = False) -> JudgedConf:
-    return judge_conf(text, PATH, BENCHMARKS[key], scenario, audit=audit)
+def judge(text: str, scenario: Scenario = "Server", key: str = KEY, *, audit: bool = False) -> CheckedConf:
+    return check_conf(text, PATH, BENCHMARKS[key], scenario, audit=audit)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -15,7 +15,7 @@ from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files.writing import write_json
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.derive_result import derive_result
-from runs.numbers.invalid import Settings, invalid_reasons
+from runs.numbers.invalid import SettingAdvice, invalid_reasons
 from runs.numbers.load import Load
 from runs.numbers.numbers import LatencyNumbers, reported_numbers
 from runs.numbers.rederive import derive_numbers
@@ -347,4 +347,5 @@ def test_advice_does_not_change_the_queries_of_an_audit(copied_run: Copy, by_aud
 )
 def test_advice_names_the_option_that_the_user_set(options: dict[str, str] | None, key: str, text: str) -> None:
     in_campaign = key == "in campaign"
-    assert Settings("Server", options, in_campaign=in_campaign).to("target_qps" if in_campaign else key, "2") == text
+    advice = SettingAdvice("Server", options, in_campaign=in_campaign)
+    assert advice.option("target_qps" if in_campaign else key, "2") == text

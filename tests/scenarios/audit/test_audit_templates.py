@@ -11,7 +11,7 @@ from compliance.audits.run_artifacts import RunArtifacts
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.loadgen.conf_lines import read_stored
-from runs.loadgen.user_conf import judge_conf, read_conf_text
+from runs.loadgen.user_conf import check_conf, read_conf_text
 from runs.record.layout import RunDir
 from tests.conftest import ROOT, RunMain
 from tests.support.published import CHECKOUT, needs_checkout
@@ -49,7 +49,7 @@ def test_each_template_has_the_settings_of_its_audit(name: str, run_main: RunMai
     assert {one.key: int(one.value) for one in settings} == dict(spec.settings)
     for benchmark in BENCHMARKS.values():
         for scenario in benchmark.scenarios:
-            judged = judge_conf(read_conf_text(path, ""), path, benchmark, scenario, audit=True)
+            judged = check_conf(read_conf_text(path, ""), path, benchmark, scenario, audit=True)
             assert (judged.problems, judged.note) == ([], "")
     out = tmp_path / "run"
     finished = run_main(*arguments("Offline", out, "--dummy-ttft-ms", 250, "--audit-conf", path))
@@ -64,6 +64,6 @@ def test_official_audit_configurations_are_accepted() -> None:
     for path in paths:
         for benchmark in BENCHMARKS.values():
             for scenario in benchmark.scenarios:
-                judged = judge_conf(read_conf_text(path, ""), path, benchmark, scenario, audit=True)
+                judged = check_conf(read_conf_text(path, ""), path, benchmark, scenario, audit=True)
                 assert judged.problems == []
                 assert ("test0" in judged.note) == ("test0" in path.read_text())

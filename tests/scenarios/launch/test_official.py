@@ -12,7 +12,7 @@ from runs.benchmark import Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.files.writing import sha256_of
 from runs.loadgen.conf_lines import Setting
-from runs.loadgen.user_conf import judge_conf, read_conf_text
+from runs.loadgen.user_conf import check_conf, read_conf_text
 from runs.record.official_inputs import model_reasons
 from scenarios.launch.loadgen_conf import settings_reasons
 from scenarios.launch.manifest_writer import target_for
@@ -35,7 +35,7 @@ LLAMA = {
 
 
 def settings_of(name: str, benchmark: Benchmark, scenario: Scenario) -> list[Setting]:
-    judged = judge_conf(read_conf_text(ROOT / name, ""), ROOT / name, benchmark, scenario)
+    judged = check_conf(read_conf_text(ROOT / name, ""), ROOT / name, benchmark, scenario)
     judged.refuse()
     return judged.settings
 

@@ -16,7 +16,7 @@ from runs.errors import Interrupted
 from runs.files.writing import write_atomic
 from runs.loadgen.early_stopping import PERCENTILE, judge_latencies
 from runs.numbers.numbers import LatencyNumbers, Numbers
-from runs.numbers.result import Counts, EarlyStopping, InForce, RunNumbers, write_result
+from runs.numbers.result import Counts, EarlyStopping, EffectiveSettings, RunNumbers, write_result
 from runs.record.progress import Progress
 from scenarios.launch.forecast import expected_count, setting
 from scenarios.launch.plan import PreparedRun, prepare
@@ -127,7 +127,7 @@ def _result(run: PreparedRun, responses: list[Answered]) -> RunNumbers:
         notes=[],
         loadgen_verdict="VALID" if valid else "INVALID",
         duration_ns=round(seconds * 1e9),
-        in_force=InForce(
+        in_force=EffectiveSettings(
             target_qps=float(setting(run, "target_qps") or 1),
             min_duration_ms=min_duration_ms,
             min_query_count=int(setting(run, "min_query_count") or 1),
