@@ -70,15 +70,14 @@ def differences(before: Counter[Key], after: Counter[Key]) -> Iterator[str]:
         counts = (sum(count for key, count in several.items() if key[0] == rule) for several in (before, after))
         yield f"{rule}: {' → '.join(f'{count:,}' for count in counts)}"
         changes = [
-            f"  {mark} {key[1]}, {key[2]}" for mark, keys in (("-", gone), ("+", new)) for key in _of(rule, keys)
+            f"  {mark} {severity}, {result}"
+            for mark, keys in (("-", gone), ("+", new))
+            for name, severity, result in sorted(keys)
+            if name == rule
         ]
         yield from changes[:SHOWN]
         if len(changes) > SHOWN:
             yield f"  and {len(changes) - SHOWN:,} more"
-
-
-def _of(rule: str, keys: Counter[Key]) -> list[Key]:
-    return sorted(key for key in keys if key[0] == rule)
 
 
 def _record_of(path: Path) -> Record:

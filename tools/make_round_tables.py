@@ -236,7 +236,8 @@ class Table:
             yield "token_latencies", True, f"configuration.py:{at}"
         if at := _quoted(self._performance, model, "def min_duration_check"):
             yield "time_bound", False, f"performance_check.py:{at}"
-        tests = {test: at for test in AUDITS if (at := self._audit_line(model, test))}
+        places = {test: self._constants.line_in(model, "MODEL_CONFIG", self.round, f"models_{test}") for test in AUDITS}
+        tests = {test: at for test, at in places.items() if at}
         if tests:
             yield "audits", list(tests), _at(*tests.values())
             yield from self._audit_settings(name, list(tests))
@@ -248,9 +249,6 @@ class Table:
         yield from self._settings(name)
         yield from self._max_tokens(model, name)
         yield from self._of_rules(model, name)
-
-    def _audit_line(self, model: str, test: str) -> int | None:
-        return self._constants.line_in(model, "MODEL_CONFIG", self.round, f"models_{test}")
 
     def _audit_settings(self, name: str, tests: list[str]) -> Iterator[tuple[str, Any, str]]:
         """Yield the settings in the audit.config of each test for a model."""

@@ -112,10 +112,10 @@ def draw_records(records: Sequence[BenchRecord]) -> Picture:
         if first.percentile is None:  # limits apply only to the percentile of the bench
             limit = None
         is_only = len(records) == 1
-        series = [
-            SystemCurve(list(_marks(record, measure, is_only)), _name(record, records), _offline(record))
-            for record in records
-        ]
+        series = []
+        for record in records:
+            offline = next((run.output_tokens_per_s for run in record.runs if run.kind == "offline"), None)
+            series.append(SystemCurve(list(_marks(record, measure, is_only)), _name(record, records), offline))
         panels.append(Panel(f"{percentile} {name}", "ms", series, [limit] if limit is not None else []))
     closed = any(run.kind == "concurrency" for one in records for run in one.runs)
     title = "Closed loop, measured by the harness" if closed else "Latency against throughput"
@@ -147,10 +147,6 @@ def draw_users(records: Sequence[BenchRecord]) -> Picture:
 
 def _name(record: BenchRecord, records: Sequence[BenchRecord]) -> str:
     return record.label if len(records) > 1 else ""
-
-
-def _offline(record: BenchRecord) -> float | None:
-    return next((run.output_tokens_per_s for run in record.runs if run.kind == "offline"), None)
 
 
 def _by_load(record: BenchRecord) -> list[BenchRun]:

@@ -145,7 +145,10 @@ def _measured(
         return {"verdict": "failed", "reasons": reasons, "queries": len(queries), "errors": detail.error_count}
     verdict, reasons = _verdict(kind, queries, window, limits, percentile)
     if late := list(seen.late_client(latencies)):
-        if verdict in MET or (verdict == "outside" and _is_explained(queries, limits, percentile, seen.delays_ms())):
+        is_explained = verdict == "outside" and (
+            _judge_limits(queries, limits, percentile, seen.delays_ms())[0] != "outside"
+        )
+        if verdict in MET or is_explained:
             verdict, reasons = "unclear", late + reasons
         else:
             reasons += late
@@ -300,13 +303,6 @@ def _judge_limits(
     if limits is None:
         return "measured", []
     return "outside" if exceeded else "unchecked" if unchecked else "within", [*exceeded, *dict.fromkeys(unchecked)]
-
-
-def _is_explained(
-    queries: _Queries, limits: Limits | None, percentile: str | None, delays_ms: Mapping[str, float]
-) -> bool:
-    """Return whether the delays of the client explain that a run is outside the limits."""
-    return _judge_limits(queries, limits, percentile, delays_ms)[0] != "outside"
 
 
 def _verdict(

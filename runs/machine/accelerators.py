@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runs.machine.accelerator_facts import ACCELERATOR_FACTS
+from runs.machine.environment import ACCELERATOR_FACTS
 from runs.processes.child import run_program
 
 TOOL_TIMEOUT_S = 30

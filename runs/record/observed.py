@@ -11,12 +11,13 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from runs.files.fields import Amount, AtLeastOne, Count, Sha256, StrictModel, Text, Versions, strictly
-from runs.machine.accelerator_facts import ACCELERATOR_FACTS
+from runs.machine.environment import ACCELERATOR_FACTS
 
 FOREIGN_SHARE = 0.10  # share of the usable cores, above the needs of an idle system
 
 
-def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:
+def _with_all_facts(row: dict[str, str | None]) -> dict[str, str | None]:
+    """Return the row; raise ValueError if it has not exactly the facts of an accelerator."""
     wrong = {"vendor", *ACCELERATOR_FACTS} ^ (row.keys() - {"visible_by", "problem", "host"})
     if wrong:
         raise ValueError(f"{', '.join(sorted(wrong))}: missing, or not a fact of an accelerator")
@@ -24,7 +25,7 @@ def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:
 
 
 # A row of `runs.machine.accelerators`; with `host` if it is in another machine of a cluster.
-Accelerator = Annotated[dict[str, str | None], AfterValidator(_is_accelerator)]
+Accelerator = Annotated[dict[str, str | None], AfterValidator(_with_all_facts)]
 
 
 class Harness(StrictModel):

@@ -165,16 +165,15 @@ def _cell(text: str) -> str:
 
 def as_json(snapshot: StatusSnapshot) -> dict[str, Any]:
     """Return the JSON object. Its `runs` lists all groups, then all runs."""
-    return {"time_ns": snapshot.time_ns, "runs": [*map(_group_json, snapshot.groups), *map(_run_json, snapshot.runs)]}
+    groups = [
+        {**_entry(group, "done", "total"), "legs": [str(run.root) for run in group.runs]} for group in snapshot.groups
+    ]
+    return {"time_ns": snapshot.time_ns, "runs": [*groups, *map(_run_json, snapshot.runs)]}
 
 
 def _entry(entry: GroupStatus | RunStatus, *names: str) -> dict[str, Any]:
     values = {name: getattr(entry, name) for name in ("kind", "state", "alive", "text", "pid", *names)}
     return {**values, "directory": str(entry.root), "exit_code": int(entry.exit_code)}
-
-
-def _group_json(group: GroupStatus) -> dict[str, Any]:
-    return {**_entry(group, "done", "total"), "legs": [str(run.root) for run in group.runs]}
 
 
 def _run_json(run: RunStatus) -> dict[str, Any]:

@@ -51,7 +51,7 @@ SAFE_SHARE = 0.95  # share of the Offline rate; steps with prompts and responses
 _TITLES = {"defaults": "given settings", "worth": "gain of an option"}
 
 
-class Ask(NamedTuple):
+class NextProbe(NamedTuple):
     """A probe to run."""
 
     trial: int  # number in optuna's study; 0: the given settings
@@ -105,7 +105,7 @@ class OptionTrials:
         """Number of tried settings, without the defaults and without the trials for the gain of an option."""
         return sum(_phase(trial) == "trial" for trial in self._trials())
 
-    def next_probe(self, probes: Sequence[TuneRun], spent_s: float) -> Ask | None:
+    def next_probe(self, probes: Sequence[TuneRun], spent_s: float) -> NextProbe | None:
         """Return the next probe; None if the search is over.
 
         Args:
@@ -120,7 +120,7 @@ class OptionTrials:
             options = self._options(trial)
             rate = self._rate(trial, options, probes)
             if rate is not None:
-                return Ask(trial.number, _phase(trial), options, rate)
+                return NextProbe(trial.number, _phase(trial), options, rate)
             self._study.tell(trial.number, _score([probe for probe in probes if probe.options == options]))
         return None
 
@@ -287,18 +287,18 @@ class OptionSearch:
         )
         # The next probe may have other settings than an interrupted run.
         runs.set_unfinished_aside(runs.tune.place.run("search", runs.journal.next_number("search")))
-        while (ask := self._next_probe()) is not None:
+        while (probe := self._next_probe()) is not None:
             left_s = options.search_budget_s - self.spent_s
-            what = _TITLES.get(ask.phase, f"trial {self._trials.count}")
+            what = _TITLES.get(probe.phase, f"trial {self._trials.count}")
             runs.run(
                 "search",
-                ask.target_qps,
-                ask.options,
-                f": {what} ({shown(ask.options)}), {duration(left_s)} left",
+                probe.target_qps,
+                probe.options,
+                f": {what} ({shown(probe.options)}), {duration(left_s)} left",
                 time_s=left_s,
-                may_fail=ask.phase != "defaults",
-                trial=ask.trial,
-                phase=ask.phase,
+                may_fail=probe.phase != "defaults",
+                trial=probe.trial,
+                phase=probe.phase,
             )
         best = best_probe(self._probes)
         result = "no rate was VALID with the given options"
@@ -315,7 +315,7 @@ class OptionSearch:
         self._best = self._signed.accepted(self._probes)
         return self._best
 
-    def _next_probe(self) -> Ask | None:
+    def _next_probe(self) -> NextProbe | None:
         with critical():
             return self._trials.next_probe(self._probes, self.spent_s)
 

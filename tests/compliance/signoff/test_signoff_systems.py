@@ -22,7 +22,7 @@ from compliance.signoff.judge import sign_off
 from compliance.signoff.provenance import foreign_runs, one_bundle
 from compliance.submission.build import SubmitOutcome
 from runs.loadgen.detail_log import read_detail
-from runs.machine.accelerator_facts import ACCELERATOR_FACTS
+from runs.machine.environment import ACCELERATOR_FACTS
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from tests.signoff.forge.faults import inject, set_manifest
 from tests.signoff.forge.manifest_faults import shorten_requests

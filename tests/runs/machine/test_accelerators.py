@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runs.machine.accelerator_facts import ACCELERATOR_FACTS
 from runs.machine.accelerators import VENDORS, accelerators, described
+from runs.machine.environment import ACCELERATOR_FACTS
 
 NVIDIA = """\
 0, NVIDIA H100 80GB HBM3, GPU-aaa1, 81559, 570.86.15, 1980, 700.00

@@ -11,7 +11,7 @@ import pytest
 from runs.errors import InputError
 from scenarios.launch.run_config import make_config
 from scenarios.tune.journal import EngineOptions, TuneRun, best_probe
-from scenarios.tune.option_search import RESOLUTION, WORTH_SHARE, Ask, OptionTrials, open_study, worth_of
+from scenarios.tune.option_search import RESOLUTION, WORTH_SHARE, NextProbe, OptionTrials, open_study, worth_of
 from scenarios.tune.option_space import ALLOWED, Space, applied, make_space, shown
 from scenarios.tune.tune_config import load_tune
 from sut.vllm.machine import Machine
@@ -45,7 +45,7 @@ def capacity(options: EngineOptions) -> float:
 BEST = {"data_parallel_size": 2, "admission": "deadline", "admission_tokens": 2048, "max_num_seqs": 64}
 
 
-def probe(ask: Ask, capacity_of: Capacity, *, fails: bool = False) -> TuneRun:
+def probe(ask: NextProbe, capacity_of: Capacity, *, fails: bool = False) -> TuneRun:
     """Return the manifest of a run. A higher overload shows earlier."""
     highest = capacity_of(ask.options)
     valid = ask.target_qps <= highest
@@ -56,7 +56,7 @@ def probe(ask: Ask, capacity_of: Capacity, *, fails: bool = False) -> TuneRun:
     )  # fmt: skip
 
 
-Response = Callable[[Ask, Capacity], TuneRun]
+Response = Callable[[NextProbe, Capacity], TuneRun]
 
 
 def trials_of(space: Space, study: optuna.Study, most: int = MAX_TRIALS, budget_s: float = 1e6) -> OptionTrials:
@@ -165,7 +165,7 @@ def test_a_search_without_valid_defaults_ends() -> None:
 
 
 def test_settings_refused_by_the_engine_are_not_tried_again() -> None:
-    def refuse_copies(ask: Ask, capacity_of: Capacity) -> TuneRun:
+    def refuse_copies(ask: NextProbe, capacity_of: Capacity) -> TuneRun:
         return probe(ask, capacity_of, fails="data_parallel_size" in ask.options)
 
     probes = search(capacity, response=refuse_copies)
