@@ -111,7 +111,7 @@ def question_prompt(system_prompt: str, question: str) -> str:
     return f"<s>[INST] {system}{question} [/INST]"
 
 
-def encode_rows(
+def encode_questions(
     rows: OrcaRows, tokenizer: Tokenizer, progress: Callable[[int], None] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Return rows in the MLCommons format, tokenized as the reference does. [ref]

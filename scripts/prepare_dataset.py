@@ -75,7 +75,7 @@ def _write_open_orca(options: argparse.Namespace) -> Prepared:
     tokenizer = load_tokenizer(_model_path(options))
     rows = open_orca.own_rows(Path(options.source), options.count)
     with progress(len(rows), "tokenizing") as (tokenized,):
-        return write(options, open_orca.encode_rows(rows, tokenizer, tokenized))
+        return write(options, open_orca.encode_questions(rows, tokenizer, tokenized))
 
 
 def _model_path(options: argparse.Namespace) -> str:

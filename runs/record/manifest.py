@@ -63,7 +63,7 @@ _LATER = frozenset({
     *("observed.loadgen.build", f"{_CLIENT}.text.with_finish_reason", f"{_CLIENT}.text.without_finish_reason"),
 })  # fmt: skip
 
-RunStatus = Literal["planned", "running", "finished", "failed", "interrupted"]
+ManifestStatus = Literal["planned", "running", "finished", "failed", "interrupted"]
 
 
 class ReplicaPlace(BaseModel):
@@ -277,7 +277,7 @@ class Manifest(BaseModel):
     model_config = strictly(frozen=False)
 
     record: Literal[4] = RECORD_VERSION
-    status: RunStatus = "planned"
+    status: ManifestStatus = "planned"
     official: bool
     unofficial_reasons: list[Text]
     notes: list[Text]

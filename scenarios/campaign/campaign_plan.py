@@ -1,6 +1,6 @@
 """The plan of a campaign: all runs checked, counted and timed before the first run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,9 @@ from scenarios.audit.run_audit import audit_request, refuse_missing_rates
 from scenarios.campaign.campaign_config import ACCURACY, Campaign, CampaignRun
 from scenarios.campaign.tuned_rates import refuse_other_content
 from scenarios.launch.forecast import expected_count
-from scenarios.launch.plan import PreparedRun, log_bytes, prepare
+from scenarios.launch.plan import PreparedRun, Say, log_bytes, prepare
 from scenarios.launch.run_config import make_config
 from scenarios.resumed import model_hashes
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from runs.numbers.result import RunNumbers, write_result
 from runs.processes.interrupts import wait_for_result as wait_for
 from runs.record.engines.server_facts import prompt_reuse
 from runs.record.engines.server_notes import late_client, late_ends
-from runs.record.manifest import Manifest, RunStatus, read_manifest, write_manifest
+from runs.record.manifest import Manifest, ManifestStatus, read_manifest, write_manifest
 from runs.record.new_run import taken
 from runs.record.observed import Harness, Host, Loadgen, Model, Observed
 from runs.record.official_inputs import model_reasons
@@ -237,13 +237,13 @@ def close_failed(run: PreparedRun, error: Ending) -> None:
         manifest.error = record
         details = error.result.model_dump(mode="json") if isinstance(error, _FilesDisagree) else {"schema_version": 1}
         write_json(run_dir.result, {**details, "verdict": "ERROR", "reasons": [error.message], "error": record})
-        status: RunStatus = "interrupted" if isinstance(error, Interrupted) else "failed"
+        status: ManifestStatus = "interrupted" if isinstance(error, Interrupted) else "failed"
         close_manifest(run, manifest, status, error.exit_code)
     except (OSError, HarnessError) as second:
         error.fix = f"{error.fix}; the run directory is incomplete ({second})".removeprefix("; ")
 
 
-def close_manifest(run: PreparedRun, manifest: Manifest, status: RunStatus, code: ExitCode) -> None:
+def close_manifest(run: PreparedRun, manifest: Manifest, status: ManifestStatus, code: ExitCode) -> None:
     """Write the status, end time and exit code of the run."""
     manifest.status = status
     manifest.end_time_ns = time.time_ns()

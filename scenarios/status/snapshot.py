@@ -13,11 +13,11 @@ from runs.what_is import PathKind
 from runs.wording import duration, moment, printable
 from scenarios.launch.display import progress_lines, time_to_go_s
 from scenarios.status.find import NEEDED, find_in, find_running, without_runs
-from scenarios.status.state import GroupStatus, RunState, RunStatus, group_status, run_status
+from scenarios.status.state import GroupStatus, RunStatus, StateName, group_status, run_status
 
 DEFAULT_FOLDER = Path("output")
 MAX_ENDED = 10  # maximum number of listed finished runs without a DIR argument
-STYLES: dict[RunState, str] = {
+STYLES: dict[StateName, str] = {
     "running": "green",
     "silent": "bold yellow",
     "killed": "bold red",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # Only commands that read a manifest import this code.
 
 # "silent": no recent heartbeat, although the process is alive or on another machine.
 # "unattested": complete, but the attestation is missing.
-RunState = Literal["running", "silent", "finished", "unattested", "interrupted", "failed", "killed", "damaged"]
+StateName = Literal["running", "silent", "finished", "unattested", "interrupted", "failed", "killed", "damaged"]
 
 OTHER_CLOCK_S = 60.0  # tolerance for the clock of another machine
 _FIX = "restore the file"
@@ -36,7 +36,7 @@ _FIX = "restore the file"
 @dataclass(frozen=True, kw_only=True)
 class _Status:
     root: Path
-    state: RunState
+    state: StateName
     text: str = ""  # phase, verdict or reason of the end
     exit_code: ExitCode = ExitCode.OK
     pid: int | None = None
@@ -297,13 +297,13 @@ def _group(
     return replace(group, state=state, text=f"{text}; {why}" if why else text, exit_code=exit_code)
 
 
-def _end_of(root: Path, runs: tuple[RunStatus, ...]) -> tuple[RunState, str, ExitCode]:
+def _end_of(root: Path, runs: tuple[RunStatus, ...]) -> tuple[StateName, str, ExitCode]:
     """Return how a group without a result ended: as its command recorded, otherwise as its last run ended."""
     last = max(runs, key=lambda run: run.last_ns, default=None)
     unfinished = [run for run in runs if run.state != "finished"]
     if (end := read_end(root)) is not None:
         code = max(ExitCode(end.exit_code), ExitCode.NEGATIVE)
-        states: dict[ExitCode, RunState] = {ExitCode.NEGATIVE: "finished", ExitCode.INTERRUPTED: "interrupted"}
+        states: dict[ExitCode, StateName] = {ExitCode.NEGATIVE: "finished", ExitCode.INTERRUPTED: "interrupted"}
         return states.get(code, "failed"), end.message or "; ".join(map(_sentence, unfinished[:1])), code
     if last is not None and last.state != "finished":
         return last.state, _sentence(last), last.exit_code

@@ -18,7 +18,7 @@ from runs.files.writing import write_atomic
 from runs.record.fingerprint import Facts
 from scenarios.tune.rates import Tried
 
-EngineOptions = dict[str, Any]  # scheduling option → value; other options have the user's or the default value
+SchedulingOptions = dict[str, Any]  # scheduling option → value; other options have the user's or the default value
 TuneStep = Literal["search", "repeat", "probe", "confirm"]  # repeat: repetition of a probe, for a sign-off
 TunePhase = Literal["defaults", "trial", "worth"]  # phases of a search over scheduling options
 
@@ -67,7 +67,7 @@ class TuneRun(_Line):
     tokens_per_second: float | None = None
     wall_s: float  # duration with engine start and checks
     directory: str
-    options: EngineOptions = {}  # scheduling options that a search set; the configuration contains the other options
+    options: SchedulingOptions = {}  # options that a search set; the configuration has the other options
     # Fields of a search:
     trial: int | None = None
     phase: TunePhase | None = None
@@ -84,7 +84,7 @@ class AccuracyRun(_Line):
     step: Literal["accuracy"] = "accuracy"
     number: int  # from 1
     directory: str
-    options: EngineOptions
+    options: SchedulingOptions
 
 
 Line = Configuration | Estimate | TuneRun | AccuracyRun
@@ -121,12 +121,12 @@ class Journal:
     def estimate(self) -> Estimate | None:
         return next((line for line in self._lines if isinstance(line, Estimate)), None)
 
-    def runs(self, step: TuneStep, options: EngineOptions | None = None) -> list[TuneRun]:
+    def runs(self, step: TuneStep, options: SchedulingOptions | None = None) -> list[TuneRun]:
         """Return the finished runs of a step in their order, only those with `options` if given."""
         runs = [line for line in self._lines if isinstance(line, TuneRun) and line.step == step]
         return [line for line in runs if options in (None, line.options)]
 
-    def accuracy_run(self, options: EngineOptions) -> AccuracyRun | None:
+    def accuracy_run(self, options: SchedulingOptions) -> AccuracyRun | None:
         """Return the finished accuracy run with these options."""
         runs = (line for line in self._lines if isinstance(line, AccuracyRun) and line.options == options)
         return next(runs, None)
@@ -166,7 +166,7 @@ def best_probe(probes: Sequence[TuneRun]) -> TuneRun | None:
     return max(valid, key=lambda probe: (probe.target_qps, -len(probe.options)), default=None)
 
 
-def with_options(probes: Sequence[TuneRun], options: EngineOptions) -> list[TuneRun]:
+def with_options(probes: Sequence[TuneRun], options: SchedulingOptions) -> list[TuneRun]:
     """Return all probes of these settings that have a verdict."""
     return [probe for probe in probes if probe.options == options and probe.verdict]
 

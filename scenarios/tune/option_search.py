@@ -25,8 +25,8 @@ from runs.loadgen.conf_lines import encode_conf, with_setting
 from runs.processes.interrupts import critical
 from runs.wording import counted, duration
 from scenarios.tune.journal import (
-    EngineOptions,
     Estimate,
+    SchedulingOptions,
     TunePhase,
     TuneRun,
     best_probe,
@@ -56,7 +56,7 @@ class NextProbe(NamedTuple):
 
     trial: int  # number in optuna's study; 0: the given settings
     phase: TunePhase
-    options: EngineOptions
+    options: SchedulingOptions
     target_qps: float
 
 
@@ -141,7 +141,7 @@ class OptionTrials:
                 return self._ask(without, "worth")
         return None
 
-    def _new(self, tried: Sequence[EngineOptions], best: EngineOptions) -> Trial | None:
+    def _new(self, tried: Sequence[SchedulingOptions], best: SchedulingOptions) -> Trial | None:
         """Start a trial of new settings; return None if all settings were tried.
 
         The first trials change each option of the best settings alone, which shows the effective options. Then the
@@ -162,19 +162,19 @@ class OptionTrials:
             self._study.tell(trial.number, state=TrialState.FAIL)  # The sampler ignores failed trials.
         return self._ask(untried, "trial")
 
-    def _ask(self, options: EngineOptions | None = None, phase: TunePhase = "trial") -> Trial:
+    def _ask(self, options: SchedulingOptions | None = None, phase: TunePhase = "trial") -> Trial:
         """Start a trial of these settings, or of settings that the sampler chooses."""
         if options is not None:
             relevant = {name: options.get(name) for name in self._space.values if self._space.matters(name, options)}
             self._study.enqueue_trial(relevant, user_attrs={"phase": phase})
         trial = self._study.ask()
-        chosen: EngineOptions = {}
+        chosen: SchedulingOptions = {}
         for name, values in self._space.values.items():
             if self._space.matters(name, chosen):
                 chosen[name] = trial.suggest_categorical(name, (None, *values))
         return trial
 
-    def _rate(self, trial: Trial | FrozenTrial, options: EngineOptions, probes: Sequence[TuneRun]) -> float | None:
+    def _rate(self, trial: Trial | FrozenTrial, options: SchedulingOptions, probes: Sequence[TuneRun]) -> float | None:
         """Return the next rate of a trial; None if the trial is over."""
         probes_of_trial = [probe for probe in probes if probe.trial == trial.number]
         tried, best = probes_of_trial, best_probe(probes)
@@ -202,7 +202,7 @@ class OptionTrials:
         """Return all trials; settings that were drawn repeatedly count once."""
         return self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.COMPLETE))
 
-    def _options(self, trial: Trial | FrozenTrial) -> EngineOptions:
+    def _options(self, trial: Trial | FrozenTrial) -> SchedulingOptions:
         return self._space.reduced(trial.params)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from runs.errors import InputError
 from scenarios.launch.run_config import RunConfig, make_config
-from scenarios.tune.journal import EngineOptions
+from scenarios.tune.journal import SchedulingOptions
 from sut.engine_kind import EngineKind
 from sut.engines import engine_kind
 from sut.vllm.parallel import parallel_size
@@ -49,7 +49,7 @@ class Space:
         seqs = tuple(sorted(bounds.union(self.values["max_num_seqs"])))
         return dataclasses.replace(self, values={**self.values, "max_num_seqs": seqs}, in_time=queries)
 
-    def alone(self, name: str, best: EngineOptions) -> EngineOptions:
+    def alone(self, name: str, best: SchedulingOptions) -> SchedulingOptions:
         """Return the best settings with one option at its likeliest or middle value, and the options that it needs."""
         likely = _middle(self.values[name])
         if name == "max_num_seqs" and self.in_time:
@@ -59,21 +59,21 @@ class Space:
             options["admission"] = _middle(self.values["admission"])
         return self.reduced(options)
 
-    def matters(self, name: str, options: EngineOptions) -> bool:
+    def matters(self, name: str, options: SchedulingOptions) -> bool:
         """Return whether an option has an effect in combination with these options."""
         return name not in ADMISSION_BOUNDS or (options.get("admission") or self.admission) != "off"
 
-    def reduced(self, options: EngineOptions) -> EngineOptions:
+    def reduced(self, options: SchedulingOptions) -> SchedulingOptions:
         """Remove options without a value or an effect, so that equal settings are equal dictionaries."""
         return {
             name: options[name] for name in self.values if options.get(name) is not None and self.matters(name, options)
         }
 
-    def without(self, name: str, options: EngineOptions) -> EngineOptions:
+    def without(self, name: str, options: SchedulingOptions) -> SchedulingOptions:
         """Return the settings with one option reset."""
         return self.reduced({key: value for key, value in options.items() if key != name})
 
-    def combinations(self) -> Iterator[EngineOptions]:
+    def combinations(self) -> Iterator[SchedulingOptions]:
         """Yield all settings once, the defaults first."""
         for row in itertools.product(*((None, *values) for values in self.values.values())):
             options = dict(zip(self.values, row, strict=True))
@@ -130,7 +130,7 @@ def make_space(
     return Space({name: chosen[name] for name in ALLOWED if name in chosen}, config.admission, copies)
 
 
-def applied(values: dict[str, Any], options: EngineOptions) -> dict[str, Any]:
+def applied(values: dict[str, Any], options: SchedulingOptions) -> dict[str, Any]:
     """Return the fields of RunConfig of a run with these options."""
     changed = values | {name: value for name, value in options.items() if name in RUN_OPTIONS}
     if engine := {name: value for name, value in options.items() if name not in RUN_OPTIONS}:
@@ -138,7 +138,7 @@ def applied(values: dict[str, Any], options: EngineOptions) -> dict[str, Any]:
     return changed
 
 
-def shown(options: EngineOptions) -> str:
+def shown(options: SchedulingOptions) -> str:
     """Return the options as text."""
     return ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
 

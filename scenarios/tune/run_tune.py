@@ -29,7 +29,7 @@ from scenarios.launch.parent import engine_keeper
 from scenarios.launch.plan import prepare
 from scenarios.launch.run_config import make_config
 from scenarios.resumed import CHANGED_FIX, model_hashes, resumable
-from scenarios.tune.journal import Configuration, EngineOptions, Estimate, Journal, TuneRun, TuneStep, tried_of
+from scenarios.tune.journal import Configuration, Estimate, Journal, SchedulingOptions, TuneRun, TuneStep, tried_of
 from scenarios.tune.option_space import applied
 from scenarios.tune.rates import BACK_OFF, Bracket, cheaper, next_rate, rounded
 from scenarios.tune.tune_config import Tune
@@ -144,7 +144,7 @@ class _Run:
     def __init__(self, runs: TuneRuns) -> None:
         self._runs = runs
         self._tune, self._place, self._journal = runs.tune, runs.tune.place, runs.journal
-        self._options: EngineOptions = {}  # best options of the search
+        self._options: SchedulingOptions = {}  # best options of the search
         self._search_summary: dict[str, Any] | None = None
 
     def go(self) -> ExitCode:
@@ -319,7 +319,7 @@ def _never_met(probes: list[TuneRun]) -> Iterator[str]:
                 yield f"every response at {probe.target_qps:g} queries/s exceeded the {limit}; use a faster system"
 
 
-def _best_yaml(tune: Tune, options: EngineOptions, rate: float | None) -> str:
+def _best_yaml(tune: Tune, options: SchedulingOptions, rate: float | None) -> str:
     """Return the options of `run` for the rate, with paths that do not depend on the working directory."""
     values = applied(tune.values, options) | {"user_conf": tune.place.user_conf}
     content = make_config(values).model_dump(mode="json", include=set(values))

@@ -13,7 +13,7 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import SignOff
 from scenarios.audit.saved_verdict import save_verdict
-from scenarios.tune.journal import EngineOptions, TuneRun, best_probe, with_options
+from scenarios.tune.journal import SchedulingOptions, TuneRun, best_probe, with_options
 from scenarios.tune.option_space import Space, shown
 from scenarios.tune.rates import BACK_OFF, rounded
 from scenarios.tune.tune_runs import TuneRuns
@@ -42,7 +42,7 @@ class SignedOptions:
             refused.add(failed)
         return best
 
-    def _passes(self, name: str, options: EngineOptions, probes: Sequence[TuneRun]) -> bool:
+    def _passes(self, name: str, options: SchedulingOptions, probes: Sequence[TuneRun]) -> bool:
         """Sign an option off, and keep the verdict. Without a verdict the option is accepted, with a note."""
         without, place = self._space.without(name, options), self._runs.tune.place
         sides = [without, self._space.reduced({**without, name: options[name]})]
@@ -66,7 +66,7 @@ class SignedOptions:
         self._runs.say(f"  {signed.measured_headline}; {'refused' if signed.blocks else 'accepted'}; see {file}")
         return not signed.blocks
 
-    def _valid_runs(self, options: EngineOptions, probes: Sequence[TuneRun]) -> list[TuneRun]:
+    def _valid_runs(self, options: SchedulingOptions, probes: Sequence[TuneRun]) -> list[TuneRun]:
         """Return the VALID runs of these settings at their highest rates, after repeating missing runs."""
         journal = self._runs.journal
         best = best_probe(with_options(probes, options)) or best_probe(with_options(probes, {}))

@@ -25,7 +25,7 @@ from scenarios.launch.parent import execute_run
 from scenarios.launch.plan import PreparedRun
 from scenarios.launch.rate_watch import RateWatch, Stopped
 from scenarios.launch.run_config import RunConfig, make_config
-from scenarios.tune.journal import AccuracyRun, EngineOptions, Estimate, Journal, TuneRun, TuneStep
+from scenarios.tune.journal import AccuracyRun, Estimate, Journal, SchedulingOptions, TuneRun, TuneStep
 from scenarios.tune.option_space import applied, shown
 from scenarios.tune.tune_config import Tune
 from scenarios.tune.watch import SERVER_PERCENTILE, ProbeWatch
@@ -83,7 +83,7 @@ class TuneRuns:
         self,
         step: TuneStep,
         rate: float,
-        options: EngineOptions,
+        options: SchedulingOptions,
         title: str = "",
         *,
         time_s: float = math.inf,
@@ -186,7 +186,7 @@ class TuneRuns:
             if watch is not None:
                 watch.close()
 
-    def accuracy_run(self, rate: float, options: EngineOptions) -> Path:
+    def accuracy_run(self, rate: float, options: SchedulingOptions) -> Path:
         """Return the directory of an accuracy run with these options. The run is started at the first call.
 
         Raises:

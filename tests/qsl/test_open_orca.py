@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 import pytest
 
-from qsl.open_orca import FIRST_RESPONSE_ID, encode_rows, official_rows, own_rows, question_prompt
+from qsl.open_orca import FIRST_RESPONSE_ID, encode_questions, official_rows, own_rows, question_prompt
 from qsl.tokenizers import ByteTokenizer
 from runs.errors import InputError
 from tests.support.runs import orca
@@ -70,9 +70,9 @@ def test_rows_of_a_jsonl_file_are_read_and_tokenized(tmp_path: Path) -> None:
     source_rows = orca.write_rows(tmp_path / "rows.jsonl", 5)
     rows = own_rows(tmp_path / "rows.jsonl", 4)
     assert (len(rows), rows.system_prompts[0], rows.questions[1]) == (4, "", source_rows[1]["question"])
-    (first, *_) = list(encode_rows(rows, LlamaTwo()))
+    (first, *_) = list(encode_questions(rows, LlamaTwo()))
     assert first["tok_input"][-1] == FIRST_RESPONSE_ID  # the ID that begins each response is in the prompt
-    (plain, *_) = list(encode_rows(rows, ByteTokenizer()))
+    (plain, *_) = list(encode_questions(rows, ByteTokenizer()))
     assert first["tok_input"][:-1] == plain["tok_input"]
     assert (first["input"], first["output"]) == (
         question_prompt("", source_rows[0]["question"]),

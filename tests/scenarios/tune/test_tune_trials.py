@@ -10,7 +10,7 @@ import pytest
 
 from runs.errors import InputError
 from scenarios.launch.run_config import make_config
-from scenarios.tune.journal import EngineOptions, TuneRun, best_probe
+from scenarios.tune.journal import SchedulingOptions, TuneRun, best_probe
 from scenarios.tune.option_search import RESOLUTION, WORTH_SHARE, NextProbe, OptionTrials, open_study, worth_of
 from scenarios.tune.option_space import ALLOWED, Space, applied, make_space, shown
 from scenarios.tune.tune_config import load_tune
@@ -27,10 +27,10 @@ SPACE = Space(
     }
 )
 MAX_TRIALS = 30
-Capacity = Callable[[EngineOptions], float]
+Capacity = Callable[[SchedulingOptions], float]
 
 
-def capacity(options: EngineOptions) -> float:
+def capacity(options: SchedulingOptions) -> float:
     """Replicas help much, a policy with a suitable limit helps little, small batches hurt, others do nothing."""
     rate = 80.0
     if options.get("data_parallel_size") == 2:
@@ -80,7 +80,7 @@ def search(
     return probes
 
 
-def settings_tried(probes: list[TuneRun]) -> list[EngineOptions]:
+def settings_tried(probes: list[TuneRun]) -> list[SchedulingOptions]:
     """Return the settings of each trial, in their order."""
     by_trial = {one.trial: one.options for one in probes if one.phase != "worth"}
     return list(by_trial.values())
@@ -134,7 +134,7 @@ def test_a_truncated_study_is_repaired_and_a_damaged_one_is_refused(tmp_path: Pa
 def test_an_option_without_effect_is_not_recommended() -> None:
     """The best settings may contain the option by chance, but the search then removes it."""
 
-    def capacity_of_options(options: EngineOptions) -> float:
+    def capacity_of_options(options: SchedulingOptions) -> float:
         return 50.0 * (1.5 if options.get("max_num_seqs") == 64 else 1.0)
 
     probes = search(capacity_of_options)
