@@ -207,5 +207,5 @@ def _check_prompt(
         )
 
 
-def _bad_cell(path: Path, row: int, column: str, value: object, what: str) -> InputError:
-    return InputError(f"{path}, row {row}, column {column!r}: {shorten(value)} {what}", PREPARE_FIX)
+def _bad_cell(path: Path, row: int, column: str, value: object, problem: str) -> InputError:
+    return InputError(f"{path}, row {row}, column {column!r}: {shorten(value)} {problem}", PREPARE_FIX)

@@ -52,9 +52,9 @@ def read_dataset_bytes(path: Path) -> bytes:
     _refuse_pickle(path, data)
     if data.startswith(_GZIP):
         raise InputError(f"dataset file {path} is gzip-compressed", "decompress it with gunzip")
-    for magic, what, fix in _FOREIGN:
+    for magic, content_kind, fix in _FOREIGN:
         if data.startswith(magic):
-            raise InputError(f"dataset file {path} is {what}, not JSON", fix)
+            raise InputError(f"dataset file {path} is {content_kind}, not JSON", fix)
     if b"\0" in data:  # check before a parser allocates memory
         raise InputError(f"dataset file {path} is not JSON: it contains a null byte", PREPARE_FIX)
     if not data.strip():

@@ -17,11 +17,11 @@ FETCH_AGAIN = f"fetch the model again ({PULL})"
 FIX = "check the network (HTTPS_PROXY, HF_ENDPOINT), unset HF_HUB_OFFLINE, or give a local model folder or dataset file"
 
 
-def from_hub(what: str, fetch: Callable[[bool], T]) -> T:
+def from_hub(subject: str, fetch: Callable[[bool], T]) -> T:
     """Fetch something from the hub; if it is unreachable, from the local cache.
 
     Args:
-        what: subject of the fetch, for messages.
+        subject: subject of the message.
         fetch: function that fetches; its argument is whether to use only the local cache.
 
     Raises:
@@ -29,7 +29,7 @@ def from_hub(what: str, fetch: Callable[[bool], T]) -> T:
         Exception: If `fetch` raises it with access to the hub.
     """
     try:
-        check_hub(what)
+        check_hub(subject)
     except SetupError as unreachable:
         try:
             return fetch(True)
@@ -43,17 +43,17 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
-def check_hub(what: str) -> None:
+def check_hub(subject: str) -> None:
     """Check that the hub responds.
 
     Args:
-        what: subject of the fetch, for the message.
+        subject: subject of the message.
 
     Raises:
         SetupError: If the hub does not respond, or HF_HUB_OFFLINE is set.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        raise SetupError(f"{what} must be fetched from the Hugging Face Hub, but HF_HUB_OFFLINE is set", FIX)
+        raise SetupError(f"{subject} must be fetched from the Hugging Face Hub, but HF_HUB_OFFLINE is set", FIX)
     endpoint = os.environ.get("HF_ENDPOINT") or ENDPOINT
     try:
         request = urllib.request.Request(endpoint, method="HEAD")
@@ -64,5 +64,5 @@ def check_hub(what: str) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise SetupError(
-            f"{what} must be fetched from the Hugging Face Hub, but {endpoint} is unreachable: {reason}", FIX
+            f"{subject} must be fetched from the Hugging Face Hub, but {endpoint} is unreachable: {reason}", FIX
         ) from error

@@ -128,8 +128,8 @@ def tokenizer_faults(folder: Path, vocab_size: int | None) -> Iterator[InputErro
 
 def _check_content(path: Path) -> None:
     with open_file(path, FETCH_AGAIN) as stream:
-        if wrong := stand_in(stream.peek()):
-            raise InputError(f"{path} is not a tokenizer: {wrong}", FETCH_AGAIN)
+        if problem := stand_in(stream.peek()):
+            raise InputError(f"{path} is not a tokenizer: {problem}", FETCH_AGAIN)
 
 
 def _check_settings(path: Path) -> None:

@@ -84,9 +84,9 @@ def open_weights(path: Path) -> BufferedReader:
         InputError: If the file is unreadable, empty, or a git-lfs pointer.
     """
     stream = open_file(path, FETCH_AGAIN, max_bytes=MAX_WEIGHTS_BYTES)
-    if wrong := stand_in(stream.peek()):
+    if problem := stand_in(stream.peek()):
         stream.close()
-        raise InputError(f"{path} contains no weights: {wrong}", FETCH_AGAIN)
+        raise InputError(f"{path} contains no weights: {problem}", FETCH_AGAIN)
     return stream
 
 

@@ -110,11 +110,11 @@ def error_record(error: Ending) -> dict[str, Any]:
     return {"exit_code": int(error.exit_code), "cause": error.cause, "message": error.message, "fix": error.fix}
 
 
-def error_of(record: dict[str, Any], whose: str = "") -> Ending:
-    """Return the failure in an `error_record`; `whose` becomes a prefix of its message."""
+def error_of(record: dict[str, Any], prefix: str = "") -> Ending:
+    """Return the failure in an `error_record`; `prefix` comes before its message."""
     cause = record.get("cause", "")
     kind = StalledError if cause == StalledError.cause else ERROR_BY_EXIT_CODE.get(record["exit_code"], ExecutionError)
-    return kind(f"{whose}: {record['message']}" if whose else record["message"], record["fix"], cause=cause)
+    return kind(f"{prefix}: {record['message']}" if prefix else record["message"], record["fix"], cause=cause)
 
 
 def names_its_file(read: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:

@@ -163,14 +163,14 @@ class ResultStore:
         counts = "COUNT(*) AS runs, SUM(status IS 'success') AS succeeded, SUM(valid IS 1) AS valid_runs"
         return self._selected(f"{names}, {counts}, {measures}", where or {}, f"GROUP BY {names} ORDER BY {names}")
 
-    def _selected(self, what: str, where: Mapping[str, str], order: str) -> list[dict[str, Any]]:
+    def _selected(self, columns_sql: str, where: Mapping[str, str], order: str) -> list[dict[str, Any]]:
         columns = self.columns()
         if unknown := [name for name in where if name not in columns]:
             raise InputError(f"--where {unknown[0]}: unknown column", f"columns: {', '.join(columns)}")
         parts = [
             f'"{name}" IS NULL' if value == "null" else f'CAST("{name}" AS TEXT) = ?' for name, value in where.items()
         ]
-        query = f"SELECT {what} FROM {TABLE} WHERE {' AND '.join(parts) or 'TRUE'} {order}"
+        query = f"SELECT {columns_sql} FROM {TABLE} WHERE {' AND '.join(parts) or 'TRUE'} {order}"
         return [
             _readable(row) for row in self._connection.execute(query, [one for one in where.values() if one != "null"])
         ]

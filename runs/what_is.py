@@ -60,8 +60,8 @@ class PathKind:
         """The kind as text, to follow the path in a sentence."""
         if self.inside is None:
             return _TEXTS[self.kind]
-        what = {"logs": "LoadGen's logs without a manifest.json of this harness"}.get(self.kind, "runs")
-        return f"has {what} in its subdirectories, such as {self.inside.relative_to(self.path)}"
+        content = {"logs": "LoadGen's logs without a manifest.json of this harness"}.get(self.kind, "runs")
+        return f"has {content} in its subdirectories, such as {self.inside.relative_to(self.path)}"
 
     @property
     def fix(self) -> str:

@@ -12,9 +12,9 @@ def milliseconds(value_ms: float) -> str:
 
 def clock(seconds: float) -> str:
     """Return a duration as on a stop watch: 0:07, 12:31, 3:05:00."""
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, left_s = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{left_s:02}" if hours else f"{minutes}:{left_s:02}"
 
 
 def duration(seconds: float) -> str:
@@ -41,11 +41,11 @@ def printable(text: str, length: int | None = None, *, lines: bool = False) -> s
         length: maximum length; longer text is shortened and ends in dots.
         lines: whether line ends and tabs are kept.
     """
-    kept = "\n\t" if lines else ""
+    allowed = "\n\t" if lines else ""
     cut = text if length is None else text[: length + 1]
     plain = cut
     if not cut.isprintable():
-        plain = "".join(sign if sign.isprintable() or sign in kept else repr(sign)[1:-1] for sign in cut)
+        plain = "".join(sign if sign.isprintable() or sign in allowed else repr(sign)[1:-1] for sign in cut)
     return plain if length is None or len(plain) <= length else plain[:length] + "..."
 
 

@@ -17,9 +17,9 @@ Steps = Callable[[int], None]  # called with the number of finished rows
 INTERRUPTED = "interrupted: nothing was written"
 
 
-def add_output_options(parser: argparse.ArgumentParser, what: str) -> None:
+def add_output_options(parser: argparse.ArgumentParser, help_text: str) -> None:
     """Add the options of the file to write; `what` is the help text of --output."""
-    parser.add_argument("--output", required=True, type=Path, metavar="OUT.json", help=what)
+    parser.add_argument("--output", required=True, type=Path, metavar="OUT.json", help=help_text)
     parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
 
 

@@ -157,8 +157,8 @@ def _can_link(uv: str) -> bool:
     cache = Path(cache_dir.stdout.strip())
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=cache) as here, tempfile.TemporaryDirectory(dir=sys.prefix) as target:
-            os.link(here.name, Path(target) / "link")
+        with tempfile.NamedTemporaryFile(dir=cache) as source, tempfile.TemporaryDirectory(dir=sys.prefix) as target:
+            os.link(source.name, Path(target) / "link")
     except OSError:
         return False
     return True

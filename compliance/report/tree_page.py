@@ -49,7 +49,10 @@ def tree_page(checked: Checked, made: str) -> str:
         "weights": RANKS,
         "columns": columns,
         # rows of the matrix: submitter, and its number of findings for each cause
-        "matrix": [(who, [counts[who, one.name] for one in columns]) for who in sorted({who for who, _ in counts})],
+        "matrix": [
+            (organization, [counts[organization, one.name] for one in columns])
+            for organization in sorted({organization for organization, _ in counts})
+        ],
         # finding, and the lines of files that it is about
         "findings": [(one, list(shown_lines(checked.tree.root, one.finding, MAX_LINE_CHARS))) for one in most_severe],
         "not_judged": list(unapplied_rule_lines(checked)),
@@ -97,12 +100,12 @@ def _latencies(checked: Checked) -> Iterator[Picture]:
             if numbers.get(limit) and key in numbers and place.scenario.lower() in ("server", "interactive"):
                 groups[_benchmark(checked, place)].append((place, name, 100 * numbers[key] / numbers[limit]))
     for benchmark, latencies in sorted(groups.items()):
-        near = [one for one in sorted(latencies, key=lambda one: -one[2]) if one[2] >= NEAR_LIMIT][:MAX_NAMED]
+        labeled = [one for one in sorted(latencies, key=lambda one: -one[2]) if one[2] >= NEAR_LIMIT][:MAX_NAMED]
         shown = [
             PicturePoint(
                 f"{_label(point[0].scenario)} {point[1]}",
                 point[2],
-                _label(point[0].organization) if point in near else "",
+                _label(point[0].organization) if point in labeled else "",
             )
             for point in latencies[:MAX_POINTS]
         ]

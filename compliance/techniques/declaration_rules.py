@@ -38,8 +38,8 @@ def check_declaration(declared: Mapping[str, Any], registries: Registries) -> It
             if declared.get(name) not in (None, NO_VARIANT):
                 yield _field("gate/pair_registered", name, declared, f"no {name} (the row has no technique)", "error")
     elif entry is None:
-        near = registries.closest(mechanism, variant)
-        required = f"a pair in the registry of techniques{unread}{f'; closest: {near}' if near else ''}"
+        closest = registries.closest(mechanism, variant)
+        required = f"a pair in the registry of techniques{unread}{f'; closest: {closest}' if closest else ''}"
         yield differs("gate/pair_registered", "error", "technique", f"{mechanism}/{variant}", required)
     for name in ("compression_method", "compression_scope"):
         if entry is not None and mechanism != BASELINE and declared.get(name) not in (None, getattr(entry, name)):
@@ -70,9 +70,9 @@ def claims_support(declared: Mapping[str, Any]) -> bool:
     return str(declared.get(SUPPORT_STATUS)).strip().lower() == "supported"
 
 
-def differs(rule: str, severity: Severity, what: str, shown: Any, required: str, **numbers: Any) -> Finding:
+def differs(rule: str, severity: Severity, subject: str, shown: Any, required: str, **numbers: Any) -> Finding:
     """Return the finding on a value that differs from the required value."""
-    return Finding(rule, severity, what, numbers=numbers, found=str(shown), required=required)
+    return Finding(rule, severity, subject, numbers=numbers, found=str(shown), required=required)
 
 
 def _field(

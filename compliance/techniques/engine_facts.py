@@ -133,8 +133,8 @@ def _facts(engine: Any, places: list[FactSource], backend: Any, gaps: list[str])
     # Quantized weights with an FP8 cache are declared as one technique.
     weights, cache = next((pair for pair in in_force if pair[0] == "weight_quantization"), None), _FP8_CACHE
     if weights is not None and cache in in_force:
-        both = (weights[0], None if weights[1] is None else weights[1] + _WITH_CACHE)
-        in_force[both] = f"{in_force.pop(weights)}; {in_force.pop(cache)}"
+        combination = (weights[0], None if weights[1] is None else weights[1] + _WITH_CACHE)
+        in_force[combination] = f"{in_force.pop(weights)}; {in_force.pop(cache)}"
     return EngineFacts(columns, in_force, tuple(gaps), contradictions)
 
 
@@ -218,9 +218,9 @@ def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[Finding
     rule, as_declared = "gate/mechanism_misdeclared", f"{mechanism}/{variant}, as declared"
     findings: list[Finding] = []
 
-    def differs(what: str, effective: str, required: str) -> None:
+    def differs(subject: str, effective: str, required: str) -> None:
         numbers = {"mechanism": mechanism, "mechanism_variant": variant, "in_force": [*facts.in_force]}
-        findings.append(Finding(rule, "error", what, numbers=numbers, found=effective, required=required))
+        findings.append(Finding(rule, "error", subject, numbers=numbers, found=effective, required=required))
 
     for text in facts.contradictions:
         differs("recorded engine configuration", text, "a consistent configuration")

@@ -72,13 +72,13 @@ def check_evaluation(
     named = row["quality_eval_id"]
     needed = claims_support(row) and registries.compresses(row["mechanism"])
 
-    def unshown(what: str, value: str, required: str) -> Finding:
-        return differs(COMPLETED, "error" if needed else "warning", what, value, required)
+    def unshown(subject: str, value: str, required: str) -> Finding:
+        return differs(COMPLETED, "error" if needed else "warning", subject, value, required)
 
     if named in {one.quality_eval for one in BENCHMARKS.values()}:
         if quality is None or quality.directory is None:
-            what = "run directory of the row" if quality is None else "accuracy run of the result"
-            finding = unshown(what, "missing", "accuracy run, which is the evaluation")
+            evidence = "run directory of the row" if quality is None else "accuracy run of the result"
+            finding = unshown(evidence, "missing", "accuracy run, which is the evaluation")
         elif named != quality.evaluation:
             finding = unshown("quality_eval_id", named, f"{quality.evaluation}, the evaluation of the accuracy run")
         elif not quality.passed:
@@ -111,17 +111,19 @@ def _compare(results: QualityResults, row: Mapping[str, Any], needed: bool) -> I
     if stored not in (None, results.sha256):
         required = f"{str(stored)[:64]} (from the row)"
         yield differs(COMPLETED, "error", "SHA-256 of the results file", results.sha256, required)
-    what = f"change of {results.metric} in the results file"
+    subject = f"change of {results.metric} in the results file"
     fix = f"declare the change that the file shows: quality_delta_summary: {results.metric} {change}"
     declared, rounding = declared_change(row["quality_delta_summary"] or "", results.metric) or (None, 0)
     if declared is None:
         severity: Severity = "error" if needed else "warning"
-        yield replace(differs(COMPLETED, severity, what, change, "a declared change in quality_delta_summary"), fix=fix)
+        yield replace(
+            differs(COMPLETED, severity, subject, change, "a declared change in quality_delta_summary"), fix=fix
+        )
     elif results.change < declared - rounding - 1e-9:
         required = f"at least {declared:+g}%, as declared in quality_delta_summary"
-        yield replace(differs(COMPLETED, "error", what, change, required), fix=fix)
+        yield replace(differs(COMPLETED, "error", subject, change, required), fix=fix)
     if results.value < MIN_SCORE * results.baseline:
-        yield differs("gate/review", "note", what, change, "at least -1% without a review")
+        yield differs("gate/review", "note", subject, change, "at least -1% without a review")
     engine = results.engine or ""
     if row["mechanism"] == "kv_quantization" and engine.startswith("vllm") and "kv_cache_dtype" not in engine:
         yield differs("gate/review", "note", "options of the evaluation in the results file", engine, "kv_cache_dtype")

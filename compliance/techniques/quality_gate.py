@@ -214,8 +214,8 @@ class RowEvidence:
 
     def absent(self, need: Need) -> str:
         """Return the reason why a part is missing; empty if it is available."""
-        lacking = need == "files" and self.judged.quality is None
-        return "the row's run directory is not available" if lacking else ""
+        is_absent = need == "files" and self.judged.quality is None
+        return "the row's run directory is not available" if is_absent else ""
 
     @cached_property
     def declared(self) -> Declaration:
@@ -280,13 +280,13 @@ def judge_rows(
     matched = [_judge_row(RowEvidence(judged, registries, division), strict=strict) for judged in declared]
     not_matched = len(all_rows) - len(declared)
     judgement = judge(RowsEvidence([one.row for one in matched], not_matched, frozenset(expected)), ROWS_CHECKS)
-    lacking = [replace(one, results=(row.title,)) for row in matched for one in row.not_judged]
-    return GateOutcome(strict, matched, division, not_matched, findings=judgement.findings, not_judged=lacking)
+    not_judged = [replace(one, results=(row.title,)) for row in matched for one in row.not_judged]
+    return GateOutcome(strict, matched, division, not_matched, findings=judgement.findings, not_judged=not_judged)
 
 
 def _judge_row(evidence: RowEvidence, *, strict: bool = False) -> RowOutcome:
     judgement = judge(evidence, ROW_CHECKS)
-    lacking = [one for one in judgement.not_judged if one.what == WITHOUT_INPUT]
+    not_judged = [one for one in judgement.not_judged if one.what == WITHOUT_INPUT]
     file = evidence.judged.file
     findings = [one if one.files else replace(one, files=(file,)) for one in judgement.findings]
     return RowOutcome(
@@ -297,7 +297,7 @@ def _judge_row(evidence: RowEvidence, *, strict: bool = False) -> RowOutcome:
         evidence.divisions,
         evidence.evaluation,
         findings=findings,
-        not_judged=lacking,
+        not_judged=not_judged,
     )
 
 
@@ -370,8 +370,8 @@ def _verified(evidence: RowEvidence) -> Iterator[Finding]:
 )  # fmt: skip
 def _recorded(evidence: RowEvidence) -> Iterable[Finding]:
     required = "the engine configuration in manifest.json and engine.log"
-    rule, what = "gate/engine_record_missing", "recorded engine configuration"
-    return (differs(rule, "warning", what, gap, required) for gap in evidence.engine.gaps)
+    rule, subject = "gate/engine_record_missing", "recorded engine configuration"
+    return (differs(rule, "warning", subject, gap, required) for gap in evidence.engine.gaps)
 
 
 @decides("gate", also=("gate/review",))
@@ -391,10 +391,10 @@ def _review(evidence: RowEvidence) -> Iterator[Finding]:
         )
     if quality is not None and quality.directory and evidence.row["mechanism"] != BASELINE:
         outcome = "passes" if quality.passed else f"does not pass: {quality.reasons[0]}"
-        what = f"rescored accuracy run {quality.directory}"
+        subject = f"rescored accuracy run {quality.directory}"
         if status != "completed" or (evidence.evaluation.how == ATTACHED and not quality.passed):
             yield differs(
-                "gate/review", "note", what, outcome, f"as quality_eval_status declares: {status or 'missing'}"
+                "gate/review", "note", subject, outcome, f"as quality_eval_status declares: {status or 'missing'}"
             )
 
 

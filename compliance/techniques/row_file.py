@@ -68,10 +68,10 @@ def _with_evidence(
         by_runs = rows_of_runs([Path(directory)], declaration_of(row), registries, sources, in_round)
     except HarnessError:
         return bare
-    same = next((one for one in by_runs if one.row["run_id"] == row.get("run_id")), None)
-    if same is None:  # the directory now contains a different run
+    current = next((one for one in by_runs if one.row["run_id"] == row.get("run_id")), None)
+    if current is None:  # the directory now contains a different run
         return bare
-    by_files = same.row
+    by_files = current.row
     in_row = {name: row[name] for name in _FROM_FILES if row.get(name) is not None}
     different = [
         (f"{name} of the row", value_text(in_files, 80), f"{value_text(in_store, 80)} (in the files of its run)")
@@ -79,5 +79,5 @@ def _with_evidence(
     ]
     # These columns come from the files, because the declaration of the run adds fields to the row.
     judged_columns = {name: by_files[name] for name in (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)}
-    invalid = same.invalid or next(iter(different), None)
-    return replace(same, row={**by_files, **row, **judged_columns}, source=source, file=path, invalid=invalid)
+    invalid = current.invalid or next(iter(different), None)
+    return replace(current, row={**by_files, **row, **judged_columns}, source=source, file=path, invalid=invalid)

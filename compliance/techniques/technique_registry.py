@@ -118,8 +118,8 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
     ):  # fmt: skip
         if twice := [one for one, count in Counter(map(str.casefold, ids)).items() if count > 1]:
             raise InputError(f"{folder / name}: {', '.join(twice)} is listed twice", "keep one entry of each")
-    if odd := {BASELINE, *compression, *speculative} ^ {entry.mechanism for entry in variants}:
-        text = f"{folder / VARIANTS_FILE}: {', '.join(sorted(odd))}: needs a variant and a kind"
+    if unmatched := {BASELINE, *compression, *speculative} ^ {entry.mechanism for entry in variants}:
+        text = f"{folder / VARIANTS_FILE}: {', '.join(sorted(unmatched))}: needs a variant and a kind"
         raise InputError(
             text, "list each technique in variants and in compression_mechanisms or speculative_mechanisms"
         )

@@ -156,12 +156,12 @@ def check_count(count: int | None, total: int, name: str) -> None:
 def _check_cells(name: str, column: str, cells: Sequence[object], *, may_be_empty: bool) -> None:
     for number, cell in enumerate(cells):
         if not isinstance(cell, str):
-            what = "is missing" if cell is None else f"is {shorten(cell)}, not a string"
+            problem = "is missing" if cell is None else f"is {shorten(cell)}, not a string"
         elif not cell.strip() and not may_be_empty:
-            what = f"is empty ({shorten(cell)})"
+            problem = f"is empty ({shorten(cell)})"
         else:
             continue
-        raise InputError(f"{name}, row {number}, column {column!r}: the cell {what}", "correct or remove the row")
+        raise InputError(f"{name}, row {number}, column {column!r}: the cell {problem}", "correct or remove the row")
 
 
 def _from_hub(split: str) -> Any:

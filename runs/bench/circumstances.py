@@ -102,7 +102,7 @@ class Circumstances:
         Args:
             latencies: by the names of BenchRun.
         """
-        for name, (late_ms, what) in self._delays().items():
+        for name, (late_ms, part) in self._delays().items():
             latency = latencies.get(name.lower())
             if latency is None or (
                 name == "latency" and "ttft" in latencies
@@ -111,7 +111,7 @@ class Circumstances:
             statistic = next((one for one in ("p99", "p95", "p90") if latency.at(one) is not None), "p50")
             value_ms = latency.at(statistic) or 0.0
             if late_ms > CLIENT_SHARE * value_ms:
-                yield f"client: {what} p99 {milliseconds(late_ms)} ms of {statistic} {name} {milliseconds(value_ms)} ms"
+                yield f"client: {part} p99 {milliseconds(late_ms)} ms of {statistic} {name} {milliseconds(value_ms)} ms"
 
     @property
     def doubtful_tokens(self) -> str | None:

@@ -135,8 +135,8 @@ def _measured(
         )
     queries = _queries(run)
     late_ms = None if queries.late_issue_ns is None else loadgen_statistics(queries.late_issue_ns).p99 / 1e6
-    seen = Circumstances.of(manifest, queries.prompt_tokens, queries.output_tokens, requested_tokens, late_ms)
-    queries = replace(queries, is_streamed=seen.without_tpot is None)
+    circumstances = Circumstances.of(manifest, queries.prompt_tokens, queries.output_tokens, requested_tokens, late_ms)
+    queries = replace(queries, is_streamed=circumstances.without_tpot is None)
     window = None if kind == "offline" else arrival_window(queries.arrived_s, queries.latency_s)
     values_ns = {"ttft": queries.ttft_ns, "tpot": queries.tpot_ns, "latency": queries.latency_ns}
     latencies = {name: _latency(one, percentile) for name, one in values_ns.items() if one is not None}
@@ -144,22 +144,24 @@ def _measured(
         reasons = [f"refused: {one}" for one in result.disagreements]
         return {"verdict": "failed", "reasons": reasons, "queries": len(queries), "errors": detail.error_count}
     verdict, reasons = _verdict(kind, queries, window, limits, percentile)
-    if late := list(seen.late_client(latencies)):
+    if late := list(circumstances.late_client(latencies)):
         is_explained = verdict == "outside" and (
-            _judge_limits(queries, limits, percentile, seen.delays_ms())[0] != "outside"
+            _judge_limits(queries, limits, percentile, circumstances.delays_ms())[0] != "outside"
         )
         if verdict in MET or is_explained:
             verdict, reasons = "unclear", late + reasons
         else:
             reasons += late
-    if (doubt := seen.doubtful_tokens) is not None:
+    if (doubt := circumstances.doubtful_tokens) is not None:
         reasons.append(doubt)
         verdict = "unclear" if verdict in (*MET, "outside") else verdict
     if detail.error_count:
         reasons.append(f"LoadGen: {errors_found(detail)}")
     elif verdict in MET and detail.validity != "VALID":
         reasons += [f"LoadGen: {reason.partition(': set ')[0]}" for reason in result.reasons]  # without the advice
-    reasons += filter(None, (seen.without_tpot if queries.ttft_ns is not None else None, *seen.distortions()))
+    reasons += filter(
+        None, (circumstances.without_tpot if queries.ttft_ns is not None else None, *circumstances.distortions())
+    )
     return {
         "scenario": run.scenario,
         "verdict": verdict,
@@ -174,7 +176,7 @@ def _measured(
         **latencies,
         **_token_gaps(run.requests),
         "within_limits": None if kind == "offline" else _share_within(queries, limits),
-        **seen.fields(),
+        **circumstances.fields(),
         "start_time_ns": manifest.start_time_ns,
         "seal_sha256": sha256_of(run.dir.seal) if run.dir.seal.is_file() else None,
     }

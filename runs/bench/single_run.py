@@ -26,8 +26,8 @@ def bench_of_run(run_dir: Path, label: str | None = None) -> BenchRecord:
     """
     run = finished_run(RunDir(run_dir))
     if not run.is_performance or run.manifest is None:
-        what = "has no manifest.json" if run.manifest is None else "is an accuracy run"
-        raise InputError(f"{run_dir} {what}", "give the directory of a performance run of this harness")
+        problem = "has no manifest.json" if run.manifest is None else "is an accuracy run"
+        raise InputError(f"{run_dir} {problem}", "give the directory of a performance run of this harness")
     manifest, plan = run.manifest, run.manifest.plan
     settings = derive_result(run).in_force
     percentile = supported_percentile(0 if run.requests is None else len(run.requests))

@@ -67,10 +67,10 @@ def mismatches(
         line = effective_line(lines, models, scenario, key)
         effective = otherwise.get(key, float(logged))
         if line is None:
-            wrong = float(logged) != effective
+            is_different = float(logged) != effective
         else:
             # LoadGen ignores lines for its seeds, so the harness reads them like other whole numbers.
             effective = float(number_of(line.value, value_kind(key, scenario) if key in KEYS else KEYS["min_duration"]))
-            wrong = abs(effective * factor - float(logged)) > SIX_DIGITS * max(1.0, abs(float(logged)))
-        if wrong:
+            is_different = abs(effective * factor - float(logged)) > SIX_DIGITS * max(1.0, abs(float(logged)))
+        if is_different:
             yield Mismatch(key, line, effective, record, float(logged) / factor)

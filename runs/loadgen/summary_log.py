@@ -135,8 +135,8 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Contradiction]:
         logged = detail.get(key)
         # The summary has this number in tokens per second.
         logged = logged * 1e9 if key == TOKENS_PER_NS and isinstance(logged, int | float) else logged
-        wrong = bool(headline) if logged is None else not _same(text, logged, *_tolerance(key, detail))
-        if wrong:
+        is_different = bool(headline) if logged is None else not _same(text, logged, *_tolerance(key, detail))
+        if is_different:
             difference = f"the summary's {name!r} is {text[:40]}; the detail log's {key} {str(logged)[:40]}"
             contradictions.append(Contradiction(difference, (name, key)))
     names = {name for name, _ in summary.fields}

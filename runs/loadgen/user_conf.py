@@ -189,9 +189,9 @@ class _ConfCheck:
             if (
                 effective is not None
                 and is_read(key, self.scenario)
-                and (wrong := _out_of_range(effective, self.scenario))
+                and (fault := _out_of_range(effective, self.scenario))
             ):
-                self.conf.problems.append(Problem(effective.line, *wrong, effective))
+                self.conf.problems.append(Problem(effective.line, *fault, effective))
         return self.conf
 
     def _line(
@@ -215,14 +215,14 @@ class _ConfCheck:
         if effect in (LineEffect.REJECTED, LineEffect.DROPPED):
             return Problem(number, *_shape(words, effect))
         setting = setting_of(number, words)
-        if odd := _odd_sign(first):
-            text = f"LoadGen does not understand {odd} in the key and ignores the line"
+        if odd_sign := _odd_sign(first):
+            text = f"LoadGen does not understand {odd_sign} in the key and ignores the line"
             return Problem(number, text, "retype the line without this character", setting)
         name = self._name(setting)
         if effect is LineEffect.NO_NUMBER and not isinstance(name, Problem):
             return Problem(number, *_no_number(setting, words), setting)
-        if isinstance(name, Setting) and (wrong := _misread(setting, words[2:], self.scenario)):
-            return Problem(number, *wrong, setting)
+        if isinstance(name, Setting) and (problem := _misread(setting, words[2:], self.scenario)):
+            return Problem(number, *problem, setting)
         return name
 
     def _name(self, setting: Setting) -> Setting | Problem | IgnoredLine | _UnreadLine:
@@ -276,17 +276,17 @@ class _ConfCheck:
     def _compare_with_effective(self, setting: Setting) -> None:
         """Refuse a line that LoadGen ignores, unless its value equals the effective value."""
         key, applies = setting.key, setting.scenario in ("*", self.scenario)
-        meant = _NOT_READ.get(key)
-        effective = _COMPILED_IN[key] if meant is None else self._effective(meant)
+        read_key = _NOT_READ.get(key)
+        effective = _COMPILED_IN[key] if read_key is None else self._effective(read_key)
         real, number = c_real(setting.value)[0], c_integer(setting.value)[0]
         if not applies or (real, number) == (float(effective), int(effective)) or (key, real) == ("target_duration", 0):
             self.conf.ignored.append(IgnoredLine(setting, f"LoadGen does not read {key} here"))
             return
-        if meant is None:
+        if read_key is None:
             text, fix = f"LoadGen ignores this key here and uses its built-in value {effective}", "remove the line"
         else:
-            text = f"LoadGen has no key {key!r} and uses {meant} = {effective:.15g}"
-            fix = f"write {meant}, or remove the line"
+            text = f"LoadGen has no key {key!r} and uses {read_key} = {effective:.15g}"
+            fix = f"write {read_key}, or remove the line"
         self.conf.problems.append(Problem(setting.line, f"{_shown(setting)}: {text}", fix, setting))
 
     def _effective(self, key: str) -> float:
@@ -317,8 +317,8 @@ def _shape(words: Sequence[str], effect: LineEffect) -> tuple[str, str]:
         printable(" ".join(words), 60),
         "rejects the file" if effect is LineEffect.REJECTED else "ignores the line",
     )
-    if odd := _odd_sign(" ".join(words)):
-        return f"LoadGen does not understand {odd} and {does}", "retype the line without this character"
+    if odd_sign := _odd_sign(" ".join(words)):
+        return f"LoadGen does not understand {odd_sign} and {does}", "retype the line without this character"
     end = next((place for place, word in enumerate(words) if word.startswith("#")), len(words))
     key, sign, value = "".join(words[:end]).partition("=")
     if sign and "=" not in words:
@@ -336,9 +336,9 @@ def _no_number(setting: Setting, words: Sequence[str]) -> tuple[str, str]:
     if word.startswith("#"):
         fix = "put the comment on a line of its own"
         return f"{shown}: LoadGen reads the comment after the value as a value and rejects the file", fix
-    if odd := _odd_sign(word):
+    if odd_sign := _odd_sign(word):
         return (
-            f"{shown}: LoadGen does not understand {odd} and rejects the file",
+            f"{shown}: LoadGen does not understand {odd_sign} and rejects the file",
             "retype the line without this character",
         )
     fix = (

@@ -152,8 +152,8 @@ class Events:
         for number, line in bounded_lines(path, EVENTS, _FIX):
             try:
                 event = _decode(line)
-                for what in self._process(event):
-                    self.odd.setdefault(what, EventAnomaly(0, number, event.sample_uuid)).count += 1
+                for anomaly in self._process(event):
+                    self.odd.setdefault(anomaly, EventAnomaly(0, number, event.sample_uuid)).count += 1
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise InputError(f"{path} line {number} is not an event of the client: {error}", _FIX) from error
             except TypeError as error:  # a list instead of a number is not hashable

@@ -225,19 +225,19 @@ def _validity(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
     """Compare the verdict and its parts; without a trace, only the parts that timing errors cannot change."""
     count, percentile = derived.query_count, derived.early_stopping.percentile
     # The value at the percentile is in time if at most the samples above it are late.
-    behind = count - 1 - int(count * percentile)
+    allowed = count - 1 - int(count * percentile)
     certain = {
         "min_duration_met": _duration_is_certain(derived, detail),
         "min_queries_met": True,
         "early_stopping_met": _limits_are_certain(derived, late_queries_allowed(count, percentile)),
     }
     if derived.scenario == "Server":
-        certain["perf_constraints_met"] = _limits_are_certain(derived, behind)
+        certain["perf_constraints_met"] = _limits_are_certain(derived, allowed)
     conditions = derived.conditions
-    for name, sure in certain.items():
-        if sure and detail.get(CONDITIONS[name]) is not conditions[name]:
+    for name, is_certain in certain.items():
+        if is_certain and detail.get(CONDITIONS[name]) is not conditions[name]:
             yield Disagreement(CONDITIONS[name], str(detail.get(CONDITIONS[name])), str(conditions[name]), 0, "")
-    if all(certain.values()) or any(sure and not conditions[name] for name, sure in certain.items()):
+    if all(certain.values()) or any(is_certain and not conditions[name] for name, is_certain in certain.items()):
         verdict = "VALID" if all(conditions.values()) else "INVALID"
         if detail.validity != verdict:
             yield Disagreement("result_validity", detail.validity, verdict, 0, "")

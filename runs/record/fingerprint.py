@@ -38,9 +38,9 @@ _LIMITS = ("requested_server_ttft_latency", "requested_server_tpot_latency", "re
 
 def fingerprint(manifest: "Manifest") -> Facts:
     """Return the fingerprint of a run from its manifest."""
-    plan, seen, weights = manifest.plan, manifest.observed, manifest.model.weights
-    harness, loadgen, host = (part.model_dump() for part in (seen.harness, seen.loadgen, seen.host))
-    machine = machine_facts(harness, seen.software, loadgen, host, seen.accelerators)
+    plan, observed, weights = manifest.plan, manifest.observed, manifest.model.weights
+    harness, loadgen, host = (part.model_dump() for part in (observed.harness, observed.loadgen, observed.host))
+    machine = machine_facts(harness, observed.software, loadgen, host, observed.accelerators)
     facts = planned_facts(plan, manifest.model.sha256) | machine
     facts |= {
         "model.revision": manifest.model.revision,

@@ -169,13 +169,13 @@ def _benchmark(detail: DetailLog, manifest: Manifest | None, scenario: Scenario)
         if (scenario == "Interactive") == ("Interactive" in BENCHMARKS[key].scenarios):
             return BENCHMARKS[key]
     # LoadGen's logs do not name the benchmark: the size of the dataset or the limits decide.
-    possible = [one for one in BENCHMARKS.values() if (scenario == "Interactive") == ("Interactive" in one.scenarios)]
+    candidates = [one for one in BENCHMARKS.values() if (scenario == "Interactive") == ("Interactive" in one.scenarios)]
     for size in ("qsl_reported_total_count", "effective_performance_sample_count"):
-        for benchmark in possible:
+        for benchmark in candidates:
             if detail.get(size) in (benchmark.performance_samples, benchmark.accuracy_samples):
                 return benchmark
     if detail.scenario == "Server":
-        for benchmark in possible:
+        for benchmark in candidates:
             if _has_limits_of(detail, benchmark):
                 return benchmark
     return default_benchmark(scenario)

@@ -18,9 +18,9 @@ FOREIGN_SHARE = 0.10  # share of the usable cores, above the needs of an idle sy
 
 def _with_all_facts(row: dict[str, str | None]) -> dict[str, str | None]:
     """Return the row; raise ValueError if it has not exactly the facts of an accelerator."""
-    wrong = {"vendor", *ACCELERATOR_FACTS} ^ (row.keys() - {"visible_by", "problem", "host"})
-    if wrong:
-        raise ValueError(f"{', '.join(sorted(wrong))}: missing, or not a fact of an accelerator")
+    names = {"vendor", *ACCELERATOR_FACTS} ^ (row.keys() - {"visible_by", "problem", "host"})
+    if names:
+        raise ValueError(f"{', '.join(sorted(names))}: missing, or not a fact of an accelerator")
     return row
 
 

@@ -54,8 +54,8 @@ def model_reasons(
         weights: facts about the weights; None = only the shape is known.
         hashes: file name → SHA-256; None = not known yet.
     """
-    if wrong := [f"{key} {config.get(key)}" for key, value in official.shape.items() if config.get(key) != value]:
-        return [f"the model is not {official.name} ({', '.join(wrong)})"]
+    if differences := [f"{key} {config.get(key)}" for key, value in official.shape.items() if config.get(key) != value]:
+        return [f"the model is not {official.name} ({', '.join(differences)})"]
     if weights is None:
         return []
     if weights.parameters != official.parameters:

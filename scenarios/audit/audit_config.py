@@ -52,12 +52,12 @@ def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> Au
     Raises:
         InputError: If the audit or options are unknown, or values are not allowed; the message has all mistakes.
     """
-    values_by_name, at = with_underscores(dict(values)), f"{campaign}: audits: " if campaign else ""
+    values_by_name, prefix = with_underscores(dict(values)), f"{campaign}: audits: " if campaign else ""
     name = values_by_name.get("test")
     if name is None:
-        raise InputError(f"{at}test: missing" if at else "--test: missing", f"choose from {', '.join(AUDITS)}")
+        raise InputError(f"{prefix}test: missing" if prefix else "--test: missing", f"choose from {', '.join(AUDITS)}")
     if campaign and name not in AUDITS:
-        raise InputError(f"{at}{name}: unknown audit", f"choose from {', '.join(AUDITS)}")
+        raise InputError(f"{prefix}{name}: unknown audit", f"choose from {', '.join(AUDITS)}")
     schema: type[AuditOptions] = find_audit(str(name)).options
     mistakes = Mistakes("audit")
     for key in sorted(all_options().model_fields.keys() & values_by_name.keys() - schema.model_fields.keys()):

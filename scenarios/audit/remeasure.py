@@ -93,26 +93,26 @@ def _run_in_turn(sides: list[_Runs], console: Console, say: Callable[[str], None
     Returns:
         Old directory → new directory.
     """
-    made: dict[Path, Path] = {}
+    repetitions: dict[Path, Path] = {}
     for pair in zip_longest(*(side.items() for side in sides)):
         for path, planned in filter(None, pair):
-            if path in made:
+            if path in repetitions:
                 continue
             root = _free(path)
             config = make_config(planned.model_dump(exclude_unset=True) | {"output_log_dir": root})
             say(f"\nrepeating {path}")
             execute_run(config, console)
-            made[path] = root
-    return made
+            repetitions[path] = root
+    return repetitions
 
 
-def _exchange(made: dict[Path, Path], say: Callable[[str], None]) -> None:
+def _exchange(repetitions: dict[Path, Path], say: Callable[[str], None]) -> None:
     """Move each old run to the discarded runs of its result, and put the new run in its place."""
-    for old, new in made.items():
+    for old, new in repetitions.items():
         aside = set_aside([old], ResultDir(_result(old)).discarded)
         new.rename(old)
         say(f"{old} is the new run; the old run is now in {aside}")
-    for folder in {new.parent for new in made.values()}:
+    for folder in {new.parent for new in repetitions.values()}:
         with contextlib.suppress(OSError):  # an earlier run in it failed
             folder.rmdir()
 

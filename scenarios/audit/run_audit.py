@@ -75,8 +75,8 @@ def run_audit(
     if existing and dry_run:
         raise InputError("--dry-run: no effect with --ref and --run", "remove --dry-run")
     config = None if existing else make_config(without_trial(runs))
-    what = "existing" if config is None else config.scenario
-    root = runs.get("output_log_dir") or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-audit"
+    name = "existing" if config is None else config.scenario
+    root = runs.get("output_log_dir") or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-audit"
     folder = Path(root) / "audit" / test.name
     _refuse_existing(folder)
     if config is None:

@@ -74,8 +74,8 @@ class CampaignOptions(BaseModel):
             value = dict.fromkeys(value)
         if not isinstance(value, dict) or not value:
             raise ValueError("give at least one scenario, with its keys below it")
-        if wrong := [key for key, block in value.items() if not isinstance(block, dict | None)]:
-            raise ValueError(f"{wrong[0]}: expected keys and values")
+        if faulty := [key for key, block in value.items() if not isinstance(block, dict | None)]:
+            raise ValueError(f"{faulty[0]}: expected keys and values")
         names = {name.lower(): name for name in SCENARIOS}
         if twice := [str(key) for key, count in Counter(str(key).lower() for key in value).items() if count > 1]:
             raise ValueError(f"{names.get(twice[0], twice[0])} is given twice")
@@ -157,8 +157,8 @@ def load_campaign(path: Path, command_line: Mapping[str, Any]) -> Campaign:
     allowed = SUBMISSIONS[options.benchmark].scenarios
     for scenario in options.scenarios:
         if scenario not in allowed:
-            what = f"{path}: {options.benchmark} has no {scenario} scenario in a submission"
-            mistakes.add(what, f"use {', '.join(sorted(allowed))}")
+            problem = f"{path}: {options.benchmark} has no {scenario} scenario in a submission"
+            mistakes.add(problem, f"use {', '.join(sorted(allowed))}")
     mistakes.refuse()
     keys = {scenario: submitted_benchmark(options.benchmark, scenario).loadgen_key for scenario in options.scenarios}
     tuned = tuned_values(path, options.rates_from, shared, keys, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
@@ -245,16 +245,16 @@ def _audits_of(
         raise InputError(
             f"{path}: {scenario}: audits {', '.join(names)}: an audit is named twice", "give each audit once"
         )
-    if lacking := [name for name in required if name not in names]:
+    if missing := [name for name in required if name not in names]:
         raise InputError(
-            f"{path}: {scenario}: audits: {lacking[0]} is missing ({options.division} {options.benchmark})",
-            f"add {lacking[0]} to audits, or remove audits",
+            f"{path}: {scenario}: audits: {missing[0]} is missing ({options.division} {options.benchmark})",
+            f"add {missing[0]} to audits, or remove audits",
         )
     return audits
 
 
-def _refuse(mistakes: Mistakes, path: Path, at: str, values: Mapping[str, Any], refused: frozenset[str]) -> None:
+def _refuse(mistakes: Mistakes, path: Path, prefix: str, values: Mapping[str, Any], refused: frozenset[str]) -> None:
     for key in sorted(refused & values.keys()):
         why = "set by the campaign itself" if key in NOT_FOR_CAMPAIGNS else "must be the same for all scenarios"
         place = line_of_key(dict(values), key) or path
-        mistakes.add(f"{place}: {at}{key}: {why}", f"remove {key}, or move it to the top of the file")
+        mistakes.add(f"{place}: {prefix}{key}: {why}", f"remove {key}, or move it to the top of the file")

@@ -115,10 +115,10 @@ class _Run:
         if not changed:
             return
         lines = [f"  {name}: {difference}" for name, found in changed.items() for difference in found]
-        what = "\n".join([f"finished runs have another configuration or machine ({len(changed)}):", *lines])
+        changes = "\n".join([f"finished runs have another configuration or machine ({len(changed)}):", *lines])
         if not restart_changed:
-            raise InputError(what, CHANGED_FIX)
-        self._say(f"{what}\nthese runs are repeated")
+            raise InputError(changes, CHANGED_FIX)
+        self._say(f"{changes}\nthese runs are repeated")
 
     # The runs ----------------------------------------------------------------------------------------------------
 

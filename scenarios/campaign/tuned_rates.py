@@ -39,21 +39,21 @@ def tuned_values(
     """
     values_of: dict[Scenario, tuple[Path, dict[str, Any]]] = {}
     for folder in folders:
-        at, best = f"{file}: rates_from: {folder}", TuneDir(folder).best
+        place, best = f"{file}: rates_from: {folder}", TuneDir(folder).best
         if not best.is_file():
             raise InputError(
-                f"{at}: {best.name} is missing, because no tuning in this directory confirmed a rate",
+                f"{place}: {best.name} is missing, because no tuning in this directory confirmed a rate",
                 f"run `{PROGRAM} tune --output-log-dir {folder} …`, or remove the directory from rates_from",
             )
         values = load_yaml(best)
         named = values.get("scenario")
         scenario = next((name for name in keys if name == named), None)
         if scenario is None:
-            what = f"the campaign has no scenario {named}" if named else f"{best.name} has no scenario"
-            raise InputError(f"{at}: {what}", "add the scenario, or remove the directory from rates_from")
+            problem = f"the campaign has no scenario {named}" if named else f"{best.name} has no scenario"
+            raise InputError(f"{place}: {problem}", "add the scenario, or remove the directory from rates_from")
         if scenario in values_of:
             raise InputError(
-                f"{at}: {values_of[scenario][0]} also has a rate of {scenario}", "give only one of these options"
+                f"{place}: {values_of[scenario][0]} also has a rate of {scenario}", "give only one of these options"
             )
         tuned = make_config({"lg_model_name": default_benchmark(scenario).loadgen_key, **values})
         planned = make_config({**shared, "scenario": scenario, "lg_model_name": keys[scenario]})
@@ -61,7 +61,7 @@ def tuned_values(
             tuned_value, planned_value = (_comparable(getattr(config, name)) for config in (tuned, planned))
             if tuned_value != planned_value:
                 raise InputError(
-                    f"{at}: the rate was tuned with {name} {tuned_value}, but the campaign has {planned_value}",
+                    f"{place}: the rate was tuned with {name} {tuned_value}, but the campaign has {planned_value}",
                     TUNE_AGAIN,
                 )
         values_of[scenario] = folder, {key: value for key, value in values.items() if key not in one_for_all}
@@ -82,15 +82,15 @@ def refuse_other_content(folder: Path, now: Facts) -> None:
     Raises:
         InputError: If the model or dataset differs, or the journal of the tuning is missing or damaged.
     """
-    at, fix = f"rates_from: {folder}", "give the whole directory of the tuning, or remove it from rates_from"
+    place, fix = f"rates_from: {folder}", "give the whole directory of the tuning, or remove it from rates_from"
     journal = read_whole(TuneDir(folder).journal, fix, max_bytes=MAX_LOG_BYTES)
     try:
         first = _FirstLine.model_validate_json(journal.partition(b"\n")[0])
     except ValidationError as error:
-        why = f"{at}: {TuneDir(folder).journal.name} does not begin with the configuration of the tuning"
+        why = f"{place}: {TuneDir(folder).journal.name} does not begin with the configuration of the tuning"
         raise InputError(why, fix) from error
     if unequal := describe_differences(differences(first.identity, now, BUNDLE_BENCHMARK), "in the tuning", "now"):
-        raise InputError(f"{at}: the content differs from the tuning: {'; '.join(unequal)}", TUNE_AGAIN)
+        raise InputError(f"{place}: the content differs from the tuning: {'; '.join(unequal)}", TUNE_AGAIN)
 
 
 def _comparable(value: Any) -> Any:

@@ -60,8 +60,8 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
         raise without[0].refused(NEEDED) if without else InputError(shown, "give a directory with finished runs")
     if output is not None and output.suffix == ".svg":
         if len(statuses) != 1:
-            what = f"--output {output}: a picture shows one finished run of this harness, found: {len(statuses)}"
-            raise InputError(what, "give the directory of one run, or an --output that ends in .html")
+            problem = f"--output {output}: a picture shows one finished run of this harness, found: {len(statuses)}"
+            raise InputError(problem, "give the directory of one run, or an --output that ends in .html")
         return _written(output, overview_of(statuses[0].root).svg)
     named = [(_name(status, first), status.root) for status in statuses]
     page = make_page(

@@ -104,10 +104,12 @@ def _worth_showing(group: GroupStatus) -> list[GroupStatus | RunStatus]:
 
     LoadGen's verdict on the run of an audit decides nothing, so that a finished run of an audit is not shown.
     """
-    wrong = ("failed", "killed", "damaged", "unattested", "interrupted") if group.kind not in ("tune", "bench") else ()
+    bad_states = (
+        ("failed", "killed", "damaged", "unattested", "interrupted") if group.kind not in ("tune", "bench") else ()
+    )
     of_audits = {run.root for audit in ([group] if group.kind == "audit" else group.audits) for run in audit.runs}
-    negative = [run for run in group.runs if wrong and run.exit_code and run.root not in of_audits]
-    runs = [run for run in group.runs if run.alive or run.state in wrong or run in negative]
+    negative = [run for run in group.runs if bad_states and run.exit_code and run.root not in of_audits]
+    runs = [run for run in group.runs if run.alive or run.state in bad_states or run in negative]
     return [*(audit for audit in group.audits if audit.exit_code or audit.alive), *runs]
 
 

@@ -121,13 +121,13 @@ def _of_endpoints(root: Path) -> RunStatus:
     """Read the summary of an MLPerf Endpoints run folder. `verify` compares the summary with the events."""
     run = read_folder(root)
     summary, config = run.summary, run.config
-    what = f"Endpoints {config.settings.load_pattern.text}" if config is not None else "Endpoints"
+    title = f"Endpoints {config.settings.load_pattern.text}" if config is not None else "Endpoints"
     seen_ns = root.stat().st_mtime_ns
     if summary is None or not summary.complete:
         text = "no result_summary.json" if summary is None else f"client state {summary.state}, not complete"
-        return RunStatus(root=root, state="failed", what=what, seen_ns=seen_ns, text=text, exit_code=ExitCode.FAILED)
+        return RunStatus(root=root, state="failed", what=title, seen_ns=seen_ns, text=text, exit_code=ExitCode.FAILED)
     failed = f", {summary.n_samples_failed:,} failed" if summary.n_samples_failed else ""
-    return RunStatus(root=root, state="finished", what=what, seen_ns=seen_ns, text=f"complete{failed}", endpoints=run)
+    return RunStatus(root=root, state="finished", what=title, seen_ns=seen_ns, text=f"complete{failed}", endpoints=run)
 
 
 def _finished(run_dir: RunDir, status: RunStatus, code: ExitCode) -> RunStatus:
@@ -159,7 +159,7 @@ def _not_closed(run: RunStatus, manifest: "Manifest") -> RunStatus:
     """Return the state of a run whose manifest is not closed: it is in progress, or its processes were killed."""
     from runs.record.liveness import living_process, on_this_machine
 
-    progress, here = run.progress, on_this_machine(manifest)
+    progress, is_here = run.progress, on_this_machine(manifest)
     if progress is None:
         doing, allowed_s = "importing the engine's code", SILENCE_STARTING_S
     elif progress.phase == "done":
@@ -167,13 +167,13 @@ def _not_closed(run: RunStatus, manifest: "Manifest") -> RunStatus:
     else:
         doing = progress.doing
         allowed_s = SILENCE_RUNNING_S if progress.phase == "running" else SILENCE_STARTING_S
-    pid = living_process(manifest) if here else None
-    if here and pid is None:
-        gone = f"process {manifest.pid or manifest.parent_pid} ended (it was killed, or its disk was full)"
-        return replace(run, state="killed", text=f"while {doing}; {gone}", exit_code=ExitCode.FAILED)
+    pid = living_process(manifest) if is_here else None
+    if is_here and pid is None:
+        cause = f"process {manifest.pid or manifest.parent_pid} ended (it was killed, or its disk was full)"
+        return replace(run, state="killed", text=f"while {doing}; {cause}", exit_code=ExitCode.FAILED)
     quiet_s = time.time() - run.last_ns / 1e9
-    if quiet_s > allowed_s + (0 if here else OTHER_CLOCK_S):
-        source = "" if here else f" from {run.host}"
+    if quiet_s > allowed_s + (0 if is_here else OTHER_CLOCK_S):
+        source = "" if is_here else f" from {run.host}"
         text = f"no heartbeat{source} for {quiet_s:.0f} s, last {doing}"
         return replace(run, state="silent", text=text, exit_code=ExitCode.FAILED, pid=pid)
     return replace(run, text=doing, pid=pid)
@@ -274,8 +274,8 @@ def _audit(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
         return _group("audit", root, runs, None, text, ExitCode.OK if passed else ExitCode.NEGATIVE)
     pid = None
     if read_end(root) is None:
-        here = [run.manifest for run in runs if run.manifest and on_this_machine(run.manifest)]
-        pid = next((one.parent_pid for one in here if one.parent_pid and lives(one.parent_pid, one)), None)
+        manifests = [run.manifest for run in runs if run.manifest and on_this_machine(run.manifest)]
+        pid = next((one.parent_pid for one in manifests if one.parent_pid and lives(one.parent_pid, one)), None)
     return _group("audit", root, runs, pid, f"{sum(run.state == 'finished' for run in runs)} runs done", None)
 
 

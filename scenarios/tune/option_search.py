@@ -289,12 +289,12 @@ class OptionSearch:
         runs.set_unfinished_aside(runs.tune.place.run("search", runs.journal.next_number("search")))
         while (probe := self._next_probe()) is not None:
             left_s = options.search_budget_s - self.spent_s
-            what = _TITLES.get(probe.phase, f"trial {self._trials.count}")
+            title = _TITLES.get(probe.phase, f"trial {self._trials.count}")
             runs.run(
                 "search",
                 probe.target_qps,
                 probe.options,
-                f": {what} ({shown(probe.options)}), {duration(left_s)} left",
+                f": {title} ({shown(probe.options)}), {duration(left_s)} left",
                 time_s=left_s,
                 may_fail=probe.phase != "defaults",
                 trial=probe.trial,

@@ -77,9 +77,9 @@ class Space:
         """Yield all settings once, the defaults first."""
         for row in itertools.product(*((None, *values) for values in self.values.values())):
             options = dict(zip(self.values, row, strict=True))
-            kept = {name: value for name, value in options.items() if value is not None}
-            if self.reduced(options) == kept:
-                yield kept
+            complete = {name: value for name, value in options.items() if value is not None}
+            if self.reduced(options) == complete:
+                yield complete
 
     def count(self) -> int:
         return sum(1 for _ in self.combinations())

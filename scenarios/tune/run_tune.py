@@ -122,11 +122,11 @@ def _opened(runs: TuneRuns, configuration: Configuration, restart_changed: bool)
     place, journal = runs.tune.place, Journal(runs.tune.place.journal)
     if changed := journal.changed(configuration):
         lines = "\n".join(f"  {difference}" for difference in changed)
-        what = f"steps in {place.journal} ran with another configuration or on another machine:\n{lines}"
+        changes = f"steps in {place.journal} ran with another configuration or on another machine:\n{lines}"
         if not restart_changed:
-            raise InputError(what, CHANGED_FIX)
+            raise InputError(changes, CHANGED_FIX)
         aside = set_aside(place.contents(), place.discarded)
-        runs.say(f"{what}\nthe earlier files are now in {aside}")
+        runs.say(f"{changes}\nthe earlier files are now in {aside}")
         journal = Journal(place.journal)
     if journal.configuration is None:
         if contents := place.contents():

@@ -26,8 +26,8 @@ def prompt_reuse(manifest: Manifest) -> PromptReuse:
 
 
 def _made_elsewhere(client: ServerClient) -> bool:
-    made = client.tokens_by_metrics
-    return made is not None and made < COUNTED_SHARE * client.tokens_that_came
+    generated = client.tokens_by_metrics
+    return generated is not None and generated < COUNTED_SHARE * client.tokens_that_came
 
 
 def without_ids(manifest: Manifest | None, *, zeros_only: bool = False) -> str:
