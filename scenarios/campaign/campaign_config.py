@@ -5,7 +5,7 @@ they apply to this scenario.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from compliance.audits.options import AuditOptions
-from compliance.trees.tree import Division
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark
 from runs.errors import InputError
@@ -21,6 +20,7 @@ from runs.files.yaml_keys import line_of_key, with_underscores
 from runs.mistakes import Mistakes
 from runs.record.layout import CampaignDir, ResultDir
 from runs.rounds import CURRENT_ROUND
+from runs.what_is import Division
 from scenarios.audit.audit_config import audit_options
 from scenarios.campaign.tuned_rates import tuned_values
 from scenarios.checked_options import check_options, checked
@@ -164,7 +164,7 @@ def load_campaign(path: Path, command_line: Mapping[str, Any]) -> Campaign:
     tuned = tuned_values(path, options.rates_from, shared, keys, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
     runs: list[CampaignRun] = []
     for scenario, block in options.scenarios.items():
-        values = with_underscores(block)
+        values, result = with_underscores(block), place.result(options.benchmark, scenario)
         audits = mistakes.attempt(_audits_of, path, options, scenario, values) or ()
         _refuse(mistakes, path, f"scenarios: {scenario}: ", values, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
         folder, confirmed = tuned.get(scenario, (None, {}))
@@ -174,20 +174,23 @@ def load_campaign(path: Path, command_line: Mapping[str, Any]) -> Campaign:
                 f"remove {name}, or the directory from rates_from",
             )
         values = without_trial({**merged(merged(shared, confirmed), values), "scenario": scenario})
-        values["lg_model_name"] = keys[scenario]
-        result = place.result(options.benchmark, scenario)
-        performance = {**values, "output_log_dir": result.performance.root}
-        accuracy = {**values, "output_log_dir": result.accuracy.root, "accuracy": True}
-        runs.append(CampaignRun(scenario, PERFORMANCE, performance, result))
-        runs.append(CampaignRun(scenario, ACCURACY, accuracy, result))
-        runs += [
-            CampaignRun(scenario, audit.test, {**values, "output_log_dir": result.root}, result, audit)
-            for audit in audits
-        ]
+        runs += _runs_of_result(result, scenario, {**values, "lg_model_name": keys[scenario]}, audits)
     _check_runs(mistakes, path, runs)
     mistakes.refuse()
     requested = {**own_values, **shared, "output_log_dir": str(place.root)}
     return Campaign(options, place, tuple(runs), requested, path, {name: folder for name, (folder, _) in tuned.items()})
+
+
+def _runs_of_result(
+    result: ResultDir, scenario: Scenario, values: dict[str, Any], audits: Sequence[AuditOptions]
+) -> Iterator[CampaignRun]:
+    """Yield the runs of a result: performance, accuracy, audits."""
+    performance = {**values, "output_log_dir": result.performance.root}
+    accuracy = {**values, "output_log_dir": result.accuracy.root, "accuracy": True}
+    yield CampaignRun(scenario, PERFORMANCE, performance, result)
+    yield CampaignRun(scenario, ACCURACY, accuracy, result)
+    for audit in audits:
+        yield CampaignRun(scenario, audit.test, {**values, "output_log_dir": result.root}, result, audit)
 
 
 def _check_runs(mistakes: Mistakes, path: Path, runs: Sequence[CampaignRun]) -> None:

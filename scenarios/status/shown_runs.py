@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -43,13 +44,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
             return _written(output or first / PAGE_NAME, content)
         if output is None:
             raise InputError(f"{folders[0]} has the page of a bench", "give --output FILE for the page of all runs")
-    tunes, damaged = [], []
-    for place in places:
-        if place.kind == "tune" and TuneDir(place.root).record.is_file():
-            try:
-                tunes.append((place.root, read_tune(TuneDir(place.root).record)))
-            except HarnessError as error:
-                damaged.append(error.message)
+    tunes, damaged = _tunings(places)
     endpoints_folders = {path for folder in folders for path in run_folders(folder.resolve())}
     runs = _runs(places)
     damaged += [f"{run.root}: {run.text}" for run in runs if run.state == "unattested"]
@@ -63,20 +58,12 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
             problem = f"--output {output}: a picture shows one finished run of this harness, found: {len(statuses)}"
             raise InputError(problem, "give the directory of one run, or an --output that ends in .html")
         return _written(output, overview_of(statuses[0].root).svg)
-    named = [(_name(status, first), status.root) for status in statuses]
-    page = make_page(
-        f"Report on {first.name}" + (f" and {len(folders) - 1} more" if len(folders) > 1 else ""),
-        moment(time.time_ns()),
-        named,
-        tunes,
-        [
-            (
-                str(folder.relative_to(first)) if folder.is_relative_to(first) and folder != first else folder.name,
-                folder,
-            )
-            for folder in sorted(endpoints_folders)
-        ],
-    )
+    title = f"Report on {first.name}" + (f" and {len(folders) - 1} more" if len(folders) > 1 else "")
+    named_runs = [
+        (status.what if status.root == first else _name(status.root, first), status.root) for status in statuses
+    ]
+    named_folders = [(_name(folder, first), folder) for folder in sorted(endpoints_folders)]
+    page = make_page(title, moment(time.time_ns()), named_runs, tunes, named_folders)
     page.left_out += damaged + [f"{place.path} {place.text}" for place in without]
     if not page.runs and not tunes and page.left_out and not page.points:
         raise InputError(page.left_out[0], f"check the files of the run with `{PROGRAM} verify`")
@@ -108,11 +95,22 @@ def _runs(places: Sequence[FoundDir]) -> list[RunStatus]:
     )
 
 
-def _name(run: RunStatus, first: Path) -> str:
-    """Return the path relative to the first directory; for that directory, scenario and mode."""
-    if run.root == first:
-        return run.what
-    return str(run.root.relative_to(first)) if run.root.is_relative_to(first) else run.root.name
+def _tunings(places: Sequence[FoundDir]) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
+    """Return the directories of finished tunings with their records, and a sentence for each damaged record."""
+    tunes, damaged = [], []
+    for place in places:
+        record = TuneDir(place.root).record
+        if place.kind == "tune" and record.is_file():
+            try:
+                tunes.append((place.root, read_tune(record)))
+            except HarnessError as error:
+                damaged.append(error.message)
+    return tunes, damaged
+
+
+def _name(folder: Path, first: Path) -> str:
+    """Return the path relative to the first directory, or the name of a directory outside of it."""
+    return str(folder.relative_to(first)) if folder.is_relative_to(first) and folder != first else folder.name
 
 
 def say_page(folder: Path, console: Console) -> None:
