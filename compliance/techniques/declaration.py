@@ -1,7 +1,7 @@
 """The declaration of a technique by the submitter: fourteen fields and a support status.
 
 A run of this harness without a declaration is a baseline. Logs of another harness name no technique; the gate treats
-them as a baseline. A wrong value is an error in the declaration of a new run (`MechanismBlock`). In existing rows and
+them as a baseline. A wrong value is an error in the declaration of a new run (`TechniqueBlock`). In existing rows and
 manifests (`declare`) a wrong value is removed and reported as an issue.
 """
 
@@ -180,7 +180,7 @@ def read_declaration_file(path: Path, option: str = "--declaration") -> dict[str
     return dict(fields)
 
 
-class MechanismBlock(RootModel):  # type: ignore[type-arg]  # a type argument makes pydantic build a schema at import
+class TechniqueBlock(RootModel):  # type: ignore[type-arg]  # a type argument makes pydantic build a schema at import
     """The block `mechanism` of a run configuration. `mechanism` and `mechanism_variant` are always set.
 
     It is built from a mapping of fields, from `MECHANISM` or `MECHANISM/VARIANT`, or from the path of a YAML file.
@@ -204,7 +204,7 @@ class MechanismBlock(RootModel):  # type: ignore[type-arg]  # a type argument ma
             if len(names) > 2 or not all(names):
                 raise ValueError("must be MECHANISM/VARIANT, or a file that ends in .yaml or .yml")
             block = {"mechanism": names[0] if len(names) == 1 else block}
-        if isinstance(block, MechanismBlock):
+        if isinstance(block, TechniqueBlock):
             return block.root
         if not isinstance(block, dict):
             raise ValueError("must be MECHANISM/VARIANT, a YAML file, or a block of fields")

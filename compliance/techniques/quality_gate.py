@@ -28,7 +28,7 @@ from compliance.techniques.declaration import (
 from compliance.techniques.declaration_rules import VALIDATION, check_declaration, claims_support, differs
 from compliance.techniques.engine_facts import EngineFacts, facts_of_row, misdeclared
 from compliance.techniques.evaluation import ATTACHED, COMPLETED, Evaluation, check_evaluation, no_evaluation
-from compliance.techniques.row import CERTIFICATION, MechanismRow
+from compliance.techniques.row import CERTIFICATION, TechniqueRow
 from compliance.techniques.technique_registry import GateDivision, Registries, eligibility
 from runs.errors import ExitCode
 from runs.record.technique import BASELINE, pair_of
@@ -208,7 +208,7 @@ def _texts(findings: list[Finding]) -> list[str]:
 class RowEvidence:
     """A row that declares a technique, with the registries and the division for its check."""
 
-    judged: MechanismRow
+    judged: TechniqueRow
     registries: Registries
     division: GateDivision | None  # division in which the row must be eligible
 
@@ -259,7 +259,7 @@ class RowsEvidence:
 
 
 def judge_rows(
-    rows: Iterable[MechanismRow],
+    rows: Iterable[TechniqueRow],
     registries: Registries,
     *,
     strict: bool = False,
@@ -301,7 +301,7 @@ def _judge_row(evidence: RowEvidence, *, strict: bool = False) -> RowOutcome:
     )
 
 
-def stored_row(judged: MechanismRow, registries: Registries) -> dict[str, Any]:
+def stored_row(judged: TechniqueRow, registries: Registries) -> dict[str, Any]:
     """Return a row for the result store. The row claims no more than its files show.
 
     Support that the gate does not confirm becomes a reviewed preview, with the reason in `support_status_reason`. A row

@@ -47,7 +47,7 @@ Columns = dict[str, Any]  # values by the names of their columns
 
 
 @dataclass(frozen=True)
-class MechanismRow:
+class TechniqueRow:
     """A row, and the evidence from the files of its run. `engine` and `quality` are None if the row has no files."""
 
     row: dict[str, Any]
@@ -65,7 +65,7 @@ def rows_of_runs(
     registries: Registries,
     sources: ScoreSources | None = None,
     in_round: Round | None = None,
-) -> list[MechanismRow]:
+) -> list[TechniqueRow]:
     """Return a row for each result in `paths`. Fields that `declaration` does not set come from the manifests.
 
     Args:
@@ -78,7 +78,7 @@ def rows_of_runs(
     sources, folders = sources or ScoreSources(), [path for path in paths if is_run_folder(path)]
     runs = [path for path in paths if path not in folders]
     results = find_results(runs) if runs else []
-    rows: dict[tuple[Path, str | None], MechanismRow] = {}
+    rows: dict[tuple[Path, str | None], TechniqueRow] = {}
     for result in results:
         row = _row_of_result(result, declaration, registries, sources, in_round)
         key = _home(result), row.row["scenario"]
@@ -92,7 +92,7 @@ def _home(result: ResultRuns) -> Path:
     return home.parent.parent if home.parent.name == "performance" and home.name.startswith("run_") else home
 
 
-def _with_repeat(first: MechanismRow, repeat: MechanismRow) -> MechanismRow:
+def _with_repeat(first: TechniqueRow, repeat: TechniqueRow) -> TechniqueRow:
     """Return the row of a result with a further performance run. The numbers stay those of the first run.
 
     The row is valid only if each run is valid, and certified only if each run is certified.
@@ -106,7 +106,7 @@ def _with_repeat(first: MechanismRow, repeat: MechanismRow) -> MechanismRow:
     return replace(first, row=row, invalid=first.invalid or repeat.invalid)
 
 
-def _row_of_folder(path: Path, declaration: Declaration, registries: Registries, sources: ScoreSources) -> MechanismRow:
+def _row_of_folder(path: Path, declaration: Declaration, registries: Registries, sources: ScoreSources) -> TechniqueRow:
     """Return the row of a run directory of the MLPerf Endpoints client. The server is unknown there."""
     judge = judge_of("verdict")
     verdict = judge.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
@@ -147,7 +147,7 @@ def _row_of_result(
     registries: Registries,
     sources: ScoreSources,
     in_round: Round | None,
-) -> MechanismRow:
+) -> TechniqueRow:
     verdict = verify_result(result, sources=sources, in_round=in_round)
     main = result.run(PERFORMANCE) or result.run(ACCURACY)
     run_dir, manifest = (main.dir, main.manifest) if main else (RunDir(result.directories[0]), None)
@@ -174,7 +174,7 @@ def _row_of_result(
     return _row_of_files(columns, result, verdict, run_dir, manifest, declaration, registries)
 
 
-def row_to_submit(result: ResultRuns, verdict: ResultVerdict, run: FinishedRun, registries: Registries) -> MechanismRow:
+def row_to_submit(result: ResultRuns, verdict: ResultVerdict, run: FinishedRun, registries: Registries) -> TechniqueRow:
     """Return the row of a result without its numbers. `verdict` is the verdict of verify on the result."""
     columns = _columns_of_finished_run(str(result.home.resolve()))
     return _row_of_files(columns, result, verdict, run.dir, run.manifest, declaration_of(), registries)
@@ -182,7 +182,7 @@ def row_to_submit(result: ResultRuns, verdict: ResultVerdict, run: FinishedRun, 
 
 def row_of_plan(
     declared: Mapping[str, Any], plan: RunPlan, weights: Weights | None, evaluation: str, registries: Registries
-) -> MechanismRow:
+) -> TechniqueRow:
     """Return the row of a result before its runs start. Its accuracy run is assumed to pass.
 
     Args:
@@ -206,7 +206,7 @@ def _row_of_files(
     manifest: Manifest | None,
     declaration: Declaration,
     registries: Registries,
-) -> MechanismRow:
+) -> TechniqueRow:
     engine = facts_of_run(run_dir, manifest)
     for run in result.runs:  # add the techniques that only the accuracy run shows
         if run.dir.root != run_dir.root:
@@ -229,7 +229,7 @@ def _row_with_declaration(
     quality: QualityEvidence,
     declaration: Declaration,
     registries: Registries,
-) -> MechanismRow:
+) -> TechniqueRow:
     """Return the row with the columns of its run, its engine, its accuracy run and its declaration."""
     values = declaration.values
     validation = validate({**values, SUPPORT_STATUS: declaration.support_status}, registries)
@@ -253,7 +253,7 @@ def _row_with_declaration(
     invalid = why and ("files of the run", why, "files of a finished run that agree")
     sentences = [finding.sentence for finding in misdeclared(values, engine)]
     row["evidence"] = {"gaps": engine.gaps, "misdeclared": sentences, "quality": asdict(quality)}
-    return MechanismRow(row, row["run_directory"], file, engine, quality, invalid)
+    return TechniqueRow(row, row["run_directory"], file, engine, quality, invalid)
 
 
 def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | None) -> Columns:

@@ -8,7 +8,7 @@ from typing import Any
 from compliance.results.scoring import ScoreSources
 from compliance.techniques.declaration import FIELD_NAMES, QUALITY_RESULTS, declaration_of
 from compliance.techniques.declaration_rules import VALIDATION
-from compliance.techniques.row import MechanismRow, rows_of_runs
+from compliance.techniques.row import TechniqueRow, rows_of_runs
 from compliance.techniques.technique_registry import Registries
 from runs.errors import HarnessError, InputError
 from runs.files.reading import MIB, json_value, read_whole
@@ -30,7 +30,7 @@ _FROM_FILES = [
 ]
 
 
-def read_rows(path: Path, registries: Registries, sources: ScoreSources | None = None) -> list[MechanismRow]:
+def read_rows(path: Path, registries: Registries, sources: ScoreSources | None = None) -> list[TechniqueRow]:
     """Read a JSON file of one row or a list of rows, from the result store or another program.
 
     If a row's run directory still contains that run, its evidence is read again.
@@ -58,8 +58,8 @@ def read_rows(path: Path, registries: Registries, sources: ScoreSources | None =
 
 def _with_evidence(
     row: dict[str, Any], path: Path, number: int, registries: Registries, sources: ScoreSources | None
-) -> MechanismRow:
-    bare = MechanismRow(row, source := f"{path}:{number}", path)
+) -> TechniqueRow:
+    bare = TechniqueRow(row, source := f"{path}:{number}", path)
     directory = row.get("run_directory")
     if not isinstance(directory, str) or not Path(directory).is_dir():
         return bare

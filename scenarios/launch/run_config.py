@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, field_validator
 
-from compliance.techniques.declaration import MechanismBlock
+from compliance.techniques.declaration import TechniqueBlock
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
@@ -132,7 +132,7 @@ class RunOptions(CheckedOptions):
     )
 
     # Declaration of the result
-    mechanism: MechanismBlock | None = _engine(
+    mechanism: TechniqueBlock | None = _engine(
         "Technique to declare (docs/mechanisms.md), or a YAML file with the fields of the declaration. Default: "
         "baseline/none.",
         "MECHANISM/VARIANT|FILE",

@@ -14,7 +14,7 @@ from compliance.techniques.declaration import (
     FIELD_NAMES,
     Declaration,
     DeclaredFields,
-    MechanismBlock,
+    TechniqueBlock,
     declaration_of,
     from_environment,
     read_declaration_file,
@@ -150,7 +150,7 @@ def test_shipped_declaration_files_are_registered() -> None:
 
 
 def block(content: object) -> dict[str, Any]:
-    return MechanismBlock.model_validate(content).root
+    return TechniqueBlock.model_validate(content).root
 
 
 def declaration_with(**fields: Any) -> dict[str, Any]:

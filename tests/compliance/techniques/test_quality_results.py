@@ -11,7 +11,7 @@ import pytest
 from compliance.techniques.declaration import MAX_RESULTS_BYTES
 from compliance.techniques.quality_gate import GateOutcome, judge_rows
 from compliance.techniques.quality_results import declared_change, read_results
-from compliance.techniques.row import MechanismRow
+from compliance.techniques.row import TechniqueRow
 from compliance.techniques.technique_registry import load_registries
 from runs.errors import InputError
 from tests.support.runs.technique_rows import eagle3, fp8
@@ -137,7 +137,7 @@ def test_the_declared_change_is_read_from_its_summary(summary: str, change: tupl
 
 
 def judge_at_gate(row: dict[str, Any], **options: Any) -> GateOutcome:
-    return judge_rows([MechanismRow(row, "rows.json:1", Path("rows.json"))], REGISTRIES, **options)
+    return judge_rows([TechniqueRow(row, "rows.json:1", Path("rows.json"))], REGISTRIES, **options)
 
 
 def supported_row(path: Path | None, summary: str | None = "-0.43%", **fields: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from compliance.techniques.row import MechanismRow
+from compliance.techniques.row import TechniqueRow
 from runs.record.manifest import Manifest
 from tests.support.runs.records import record, run_plan
 
@@ -25,8 +25,8 @@ def int8(variant: str = "int8_w8a8", **fields: Any) -> dict[str, Any]:
     return row("weight_quantization", mechanism_variant=variant, **fields)
 
 
-def judged_row(fields: dict[str, Any]) -> MechanismRow:
-    return MechanismRow(fields, "test", Path("test"))
+def judged_row(fields: dict[str, Any]) -> TechniqueRow:
+    return TechniqueRow(fields, "test", Path("test"))
 
 
 def weights(precision: str = "bfloat16", **more: Any) -> dict[str, Any]:
