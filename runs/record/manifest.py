@@ -59,6 +59,7 @@ _OF_A_FINISHED_RUN = (
 _CLIENT = "observed.engines.client"
 _LATER = frozenset({
     *("trial", "plan.trial", "plan.replicas.kept", "plan.concurrency", "plan.rows", f"{_CLIENT}.text"),
+    *("plan.replicas.twins", "plan.schedule_rng_seed"),
     *(f"{_CLIENT}.last_token_to_loadgen", f"{_CLIENT}.last_token_to_end", f"{_CLIENT}.text.tokens_for_loadgen"),
     *("observed.loadgen.build", f"{_CLIENT}.text.with_finish_reason", f"{_CLIENT}.text.without_finish_reason"),
 })  # fmt: skip
@@ -133,6 +134,8 @@ class ReplicasPlan(BaseModel):
     places: list[ReplicaPlace]
     cluster: ClusterPlan | None = None  # None = all on the run's machine
     kept: KeptEngine | None = None  # None = the engines serve this run only
+    # Seed of the assignment of queries to replicas that are compared (runs/ab/twins.py); None = equal replicas
+    twins: int | None = None
 
     @model_validator(mode="after")
     def _on_nodes(self) -> Self:
@@ -176,6 +179,7 @@ class RunPlan(BaseModel):
     admission: AdmissionPlan | None = None  # None = queries are admitted at once
     concurrency: int | None = Field(default=None, ge=1)  # limit of open queries in a closed loop; None = no closed loop
     replicas: ReplicasPlan | None = None  # None = one engine, in the run's process
+    schedule_rng_seed: int | None = None  # seed of the arrivals of a comparison; None = the seed of the round
     warmup_prompts: int = Field(ge=0)  # minimum number of warm-up prompts with the dataset's lengths
     compiles: bool = False  # True if the engine compiles kernels or captures graphs for new shapes
     trial: bool = False  # True if the process of the run measures the engine and writes user.conf

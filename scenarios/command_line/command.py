@@ -28,6 +28,7 @@ _MISTAKES = "mistakes"  # key in click's context for the mistakes so far
 GROUPS = {
     "": "Options",
     "bench": "Bench",
+    "ab": "Comparison",
     "what": "What to run",
     "audit": "Audit",
     "tune": "Tuning",

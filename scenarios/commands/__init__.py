@@ -11,6 +11,7 @@ COMMAND_GROUPS = {
     },
     "measure": {
         "bench": "Measure throughput and latency of a model or a server at multiple loads.",
+        "ab": "Measure which of two systems is faster, and by how much, with intervals.",
         "compare": "Compare benches or runs with the first bench or run, A.",
         "tune": "Find the highest VALID target_qps; in Offline, measure the target_qps.",
         "results": "List the results of the runs in DIR (default: ./output), one line per run.",

@@ -28,6 +28,8 @@ def build_settings(lg: Any, plan: RunPlan, user_conf: Path) -> Any:
             f"LoadGen has no seeds or token latencies for the model {plan.loadgen_key}",
             "install the pinned LoadGen with `make setup`, and remove the line use_token_latencies = 0 from user.conf",
         )
+    if plan.schedule_rng_seed is not None:
+        settings.schedule_rng_seed = plan.schedule_rng_seed
     settings.mode = lg.TestMode.AccuracyOnly if plan.mode == "accuracy" else lg.TestMode.PerformanceOnly
     return settings
 

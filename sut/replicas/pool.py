@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from runs.ab.twins import system_of
 from runs.errors import ExecutionError, SetupError, error_of
 from runs.machine.environment import boot_id
 from runs.record.fingerprint import Facts, describe_differences, differences
@@ -180,7 +181,7 @@ class ReplicaPool(Engine):
     def __init__(self, plan: RunPlan) -> None:
         assert plan.replicas is not None
         self._plan = plan
-        self._places, self._kept = plan.replicas.places, plan.replicas.kept
+        self._places, self._kept, self._twins = plan.replicas.places, plan.replicas.kept, plan.replicas.twins
         self._processes = _processes(plan.replicas)
         self._prompts: dict[int, bytes] = {}  # sample → prompt as int32 bytes
         self._sending: list[ReplicaHandle] = []  # replicas with queries in their outbox
@@ -230,6 +231,8 @@ class ReplicaPool(Engine):
         first = ready[0]
         for handle, facts in zip(self.handles, ready, strict=True):
             places = f"in {self.handles[0].where}", f"in {handle.where}"
+            if self._twins is not None:  # the replicas are compared, so they may differ
+                break
             if unequal := describe_differences(differences(_identity(first), _identity(facts)), *places):
                 raise SetupError(
                     f"the replicas differ: {unequal[0]}", "give all replicas the same model, versions and options"
@@ -245,7 +248,7 @@ class ReplicaPool(Engine):
 
     def submit(self, request: Request) -> None:
         tag, self._next_tag = self._next_tag, self._next_tag + 1
-        handle = lightest(self.handles)
+        handle = self._choose(request)
         request.replica = handle.index
         handle.take(tag, request)
         handle.queries += request.seq >= 0
@@ -259,6 +262,11 @@ class ReplicaPool(Engine):
         handle.outbox.append(
             Query(tag, request.seq, row, request.priority, request.issue_ns, prompt, request.output_lengths)
         )
+
+    def _choose(self, request: Request) -> ReplicaHandle:
+        if self._twins is None or request.seq < 0:
+            return lightest(self.handles)
+        return self.handles[system_of(self._twins, len(self.handles), request.seq)]
 
     def _prompt(self, index: int, ids: list[int]) -> bytes:
         """Return a prompt as bytes. They are cached by sample, because LoadGen issues samples repeatedly."""

@@ -1,0 +1,1 @@
+"""Comparisons of systems that are measured together."""

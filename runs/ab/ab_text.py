@@ -1,0 +1,154 @@
+"""The lines of a comparison: its table and its sentences."""
+
+from collections.abc import Iterator, Sequence
+
+from runs.ab.ab_record import AbChange, AbRecord
+from runs.wording import duration, milliseconds, printable
+
+_NAME, _VALUE = 14, 10
+_COLUMN = 34  # width of a system in the first line
+
+
+def header(record: AbRecord) -> Iterator[str]:
+    """Yield the lines with the systems."""
+    if len(record.systems) == 2 and all(len(one.target) <= _COLUMN for one in record.systems):
+        yield "   ".join(printable(f"{one.name} {one.target}").ljust(_COLUMN) for one in record.systems).rstrip()
+        return
+    yield from (printable(f"{one.name} {one.target}") for one in record.systems)
+
+
+def load_line(record: AbRecord, load: int) -> str:
+    """Return the load, the number of blocks and the time."""
+    blocks = [block for block in record.blocks if block.load == load]
+    seconds = sum(block.seconds for block in blocks)
+    if record.method == "interleaved":
+        queries = sum(block.run.queries for block in blocks) // len(record.systems)
+        what = f"{queries:,} pairs of queries in {len(blocks)} block{'s' if len(blocks) != 1 else ''}"
+    else:
+        pairs = len({block.pair for block in blocks})
+        long_s = max((block.run.duration_s or 0.0 for block in blocks), default=0.0)
+        what = f"{pairs} pair{'s' if pairs != 1 else ''} of up to {long_s:.0f} s"
+    each = " for each system" if record.method == "interleaved" else ""
+    return f"at {record.loads[load]}{each}, {what}, {_time(seconds)}"
+
+
+def table(record: AbRecord, load: int, system: int) -> Iterator[str]:
+    """Yield the lines of the changes of one system at one load."""
+    names = record.systems[0].name, record.systems[system].name
+    yield (f"{'':<{_NAME}}{names[0]:>{_VALUE}}{names[1]:>{_VALUE}}{'':<5}{'change':>8}   {'95% interval':<20} verdict")
+    for change in record.changes:
+        if (change.load, change.system) == (load, system):
+            yield _row(change, record.precision)
+
+
+def _row(change: AbChange, precision: float) -> str:
+    values = "".join(f"{_level(value, change.unit):>{_VALUE}}" for value in (change.base, change.value))
+    interval = (
+        "too few pairs" if change.low is None or change.high is None else f"{change.low:+.1%} to {change.high:+.1%}"
+    )
+    return (
+        f"{change.quantity:<{_NAME}}{values} {change.unit:<4}{change.change:>+8.1%}   {interval:<20} "
+        f"{verdict_text(change, precision)}"
+    )
+
+
+def _level(value: float | None, unit: str) -> str:
+    return "-" if value is None else milliseconds(value) if unit == "ms" else f"{value:,.4g}"
+
+
+def verdict_text(change: AbChange, precision: float) -> str:
+    """Return the verdict in words."""
+    if change.verdict == "equal":
+        return f"equal within {precision:.3g}" if precision < 0.001 else f"equal within {precision * 100:.3g}%"
+    if change.verdict == "undecided" and change.needed_s is not None:
+        return f"undecided (needs about {_time(change.needed_s)})"
+    return change.verdict
+
+
+def sentences(record: AbRecord) -> list[str]:
+    """Return one sentence for each system and load, or why there is none."""
+    if record.withheld:
+        return [f"no statement: {'; '.join(record.withheld)}"]
+    texts: list[str] = []
+    for load in range(len(record.loads)):
+        at = f" at {record.loads[load]}" if len(record.loads) > 1 else ""
+        full = record.saturated_at(load)
+        for system in range(1, len(record.systems)):
+            changes = [one for one in record.changes if (one.load, one.system) == (load, system)]
+            name, base = record.systems[system].name, record.systems[0].name
+            if 0 in full or system in full:
+                texts.append(_saturated(name, base, str(record.loads[load]), 0 in full, system in full))
+            elif changes:
+                texts.append(f"{_sentence(name, changes, record.precision)}{at}.")
+                texts += _drifts(name, changes)
+    return texts
+
+
+def _saturated(name: str, base: str, load: str, is_base: bool, is_other: bool) -> str:
+    if is_base and is_other:
+        return f"{base} and {name} are saturated at {load}: latencies depend on the duration. Give lower --rates."
+    if is_base:
+        return f"{name} is faster: {base} is saturated at {load}, and {name} is not."
+    return f"{name} is slower: saturated at {load}."
+
+
+_BETTER = {"ms": ("a shorter", "a longer"), "": ("more", "fewer")}
+
+
+def _sentence(name: str, changes: Sequence[AbChange], precision: float) -> str:
+    different = [one for one in changes if one.verdict in ("faster", "slower")]
+    main = [one for one in changes if one.is_main]
+    equal = [one for one in main if one.verdict == "equal"]
+    undecided = [one for one in main if one.verdict == "undecided"]
+    parts = []
+    if different:
+        shown = [one for one in different if one.is_main] or different
+        parts.append(f"{name} has " + " and ".join(_difference(one) for one in shown))
+    within = f"equal within {precision * 100:.3g}%"
+    if equal:
+        if len(equal) == len(main):
+            parts.append(f"{name}: all means are {within}")
+        else:
+            rest = "the other means are" if different and not undecided else _names(equal)
+            parts.append(f"{rest} {within}")
+    if undecided:
+        parts.append(f"{_names(undecided)} undecided")
+    return "; ".join(parts)
+
+
+def _names(changes: Sequence[AbChange]) -> str:
+    names = [one.quantity for one in changes]
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def _difference(change: AbChange) -> str:
+    word = _BETTER[change.unit][change.verdict == "slower"]
+    return f"{word} {change.quantity.removesuffix(' mean')} ({change.change:+.1%})"
+
+
+def _drifts(name: str, changes: Sequence[AbChange]) -> Iterator[str]:
+    for change in changes:
+        if change.drift is not None and change.is_main:
+            before, after = change.drift
+            yield (
+                f"The change of {change.quantity} is not constant: {name} {before:+.1%} in the first half of the time, "
+                f"{after:+.1%} in the second half."
+            )
+
+
+def closing(record: AbRecord) -> Iterator[str]:
+    """Yield all lines of a comparison."""
+    yield from header(record)
+    for load in range(len(record.loads)):
+        full = record.saturated_at(load)
+        yield load_line(record, load)
+        for system in range(1, len(record.systems)):
+            if not full or (0 not in full and system not in full):
+                yield from table(record, load, system)
+    yield from record.sentences
+    yield from (f"note: {note}" for note in record.notes)
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if 0 < minutes < 60 else duration(seconds)

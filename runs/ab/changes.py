@@ -1,0 +1,287 @@
+"""The changes between systems: values of pairs, their intervals and verdicts.
+
+Interleaved, a value is the mean difference of the logarithms of twins, over a batch of consecutive twins. In turns, it
+is the difference of the logarithms of two blocks. The number of twins in a batch follows from the first block, so that
+later data do not change earlier batches.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.ab.ab_record import AbChange, AbVerdict
+from runs.ab.block_queries import SystemQueries
+from runs.bench.bench_record import LoadKind
+from runs.numbers.intervals import (
+    MIN_VALUES,
+    Interval,
+    error_of_each,
+    interval_of_series,
+    needed_factor,
+)
+
+Values = NDArray[np.float64]
+
+MIN_TWINS = 8  # minimum number of twins in a batch
+_BATCH_LATENCIES = 2.0  # minimum duration of a batch, in median latencies
+_BATCH_S = 1.0
+# Queries of one system that a percentile of a batch or block needs.
+_NEEDED = {50: 10, 90: 30, 99: 300}
+ENOUGH_OF_CHANGE = 1 / 3  # a half-width below this share of the change is precise enough
+
+
+@dataclass(frozen=True)
+class AbQuantity:
+    """A quantity that is compared."""
+
+    name: str
+    unit: str
+    latency: str = ""  # ttft, tpot or latency; empty for tokens/s
+    percentile: int | None = None  # None = mean of the logarithms
+
+    @property
+    def needed(self) -> int:
+        return MIN_TWINS if self.percentile is None else _NEEDED[self.percentile]
+
+    def level(self, values: Values) -> float:
+        """Return the logarithm of the quantity of many queries."""
+        if self.percentile is None:
+            return float(np.log(values).mean())
+        return math.log(float(np.percentile(values, self.percentile, method="inverted_cdf")))
+
+
+TOKENS = AbQuantity("tokens/s", "")
+_MEANS = {name: AbQuantity(f"{name} mean", "ms", name.lower()) for name in ("TTFT", "TPOT", "latency")}
+
+
+def quantities_of(kind: LoadKind, *, has_first_tokens: bool) -> list[AbQuantity]:
+    """Return the quantities of a comparison. Their number is fixed, because it decides the error of each."""
+    if kind == "offline":
+        return [TOKENS]
+    names = ("TTFT", "TPOT") if has_first_tokens else ("latency",)
+    percentiles = [AbQuantity(f"{name} p{share}", "ms", name.lower(), share) for name in names for share in _NEEDED]
+    return [*(_MEANS[name] for name in names), TOKENS, *percentiles]
+
+
+@dataclass(frozen=True)
+class PairValues:
+    """The changes of one quantity: a logarithm and a time for each pair or batch, and the logarithms of both levels."""
+
+    values: Values
+    times_s: Values
+    base: float | None
+    level: float | None
+
+
+Block = Sequence[SystemQueries]  # queries of each system, from one interleaved run
+Turns = dict[int, dict[int, list[tuple[SystemQueries, float | None]]]]  # pair → system → blocks with their tokens/s
+NO_VALUES = np.zeros(0)
+
+
+def batch_size(block: Block) -> int:
+    """Return the number of twins in a batch, from the first block of a load."""
+    base = block[0]
+    span_s = float(base.arrived_s[-1] - base.arrived_s[0]) if len(base) > 1 else 1.0
+    rate = len(base) / max(span_s, 1e-3)
+    batch_s = max(_BATCH_S, _BATCH_LATENCIES * float(np.median(base.latency_s)))
+    return max(MIN_TWINS, math.ceil(rate * batch_s))
+
+
+def twin_values(blocks: Sequence[Block], system: int, quantity: AbQuantity) -> PairValues:
+    """Return the changes of a quantity between the base and a system, in batches of consecutive twins."""
+    if not blocks:
+        return PairValues(NO_VALUES, NO_VALUES, None, None)
+    size = max(batch_size(blocks[0]), quantity.needed)
+    if not quantity.latency:
+        return _token_values(blocks, system, size)
+    base, changed = (_stream(blocks, place, quantity.latency) for place in (0, system))
+    if base is None or changed is None:
+        return PairValues(NO_VALUES, NO_VALUES, None, None)
+    times_s = np.concatenate([block[0].arrived_s + block[0].start_s for block in blocks])
+    count = min(len(base), len(changed), len(times_s)) // size
+    cut = count * size
+    rows = [np.log(side[:cut]).reshape(count, size) for side in (base, changed)]
+    if quantity.percentile is None:
+        values = (rows[1] - rows[0]).mean(axis=1)
+    else:
+        low, high = (np.percentile(row, quantity.percentile, axis=1, method="inverted_cdf") for row in rows)
+        values = high - low
+    moments_s = times_s[:cut].reshape(count, size).mean(axis=1)
+    levels = [quantity.level(side) if len(side) >= quantity.needed else None for side in (base, changed)]
+    return PairValues(values, moments_s, *levels)
+
+
+def _stream(blocks: Sequence[Block], system: int, latency: str) -> Values | None:
+    parts = [block[system].times_s(latency) for block in blocks]
+    return None if any(part is None for part in parts) else np.concatenate([part for part in parts if part is not None])
+
+
+def _token_values(blocks: Sequence[Block], system: int, size: int) -> PairValues:
+    """Return the changes of tokens/s. The time of a batch is from the mean completion of the batch before to its own
+    mean completion, so that the times of all batches add up.
+    """
+    values, moments_s, totals = [], [], np.zeros((2, 2))
+    for block in blocks:
+        sides = [block[0], block[system]]
+        count = min(map(len, sides)) // size
+        rates = []
+        for side, total in zip(sides, totals, strict=True):
+            centers_s = np.sort(side.done_s)[: count * size].reshape(count, size).mean(axis=1)
+            tokens = side.output_tokens[: count * size].reshape(count, size).sum(axis=1)
+            rates.append(tokens[1:] / np.maximum(np.diff(centers_s), 1e-6))
+            total += (float(tokens[1:].sum()), float(centers_s[-1] - centers_s[0]) if count else 0.0)
+        if count > 1:
+            values.append(np.log(rates[1]) - np.log(rates[0]))
+            moments_s.append(
+                block[0].start_s + block[0].arrived_s[: count * size].reshape(count, size).mean(axis=1)[1:]
+            )
+    if not values:
+        return PairValues(NO_VALUES, NO_VALUES, None, None)
+    levels = [math.log(tokens / seconds) for tokens, seconds in totals]
+    return PairValues(np.concatenate(values), np.concatenate(moments_s), *levels)
+
+
+def levels_of(parts: Sequence[SystemQueries]) -> dict[str, list[float | None]]:
+    """Return the mean of each latency for each system of a block, in ms."""
+    levels: dict[str, list[float | None]] = {}
+    for name, quantity in _MEANS.items():
+        times_s = [part.times_s(quantity.latency) for part in parts]
+        if any(one is not None for one in times_s):
+            levels[f"{name} mean"] = [None if one is None else 1e3 * math.exp(quantity.level(one)) for one in times_s]
+    return levels
+
+
+def turn_values(turns: Turns, system: int, quantity: AbQuantity) -> PairValues:
+    """Return the changes of a quantity between the blocks of the base and of a system, by pair."""
+    values, moments_s, levels = [], [], []
+    for pair in sorted(turns):
+        sides = [[_level(*block, quantity) for block in turns[pair].get(place, [])] for place in (0, system)]
+        present = [[level for level in side if level is not None] for side in sides]
+        if not all(present) or [*map(len, present)] != [*map(len, sides)]:
+            continue
+        means = [float(np.mean(side)) for side in present]
+        levels.append(means)
+        values.append(means[1] - means[0])
+        starts = [queries.start_s for side in (0, system) for queries, _ in turns[pair][side]]
+        moments_s.append(float(np.mean(starts)))
+    if not values:
+        return PairValues(NO_VALUES, NO_VALUES, None, None)
+    return PairValues(np.array(values), np.array(moments_s), *np.mean(levels, axis=0).tolist())
+
+
+def _level(queries: SystemQueries, tokens_per_s: float | None, quantity: AbQuantity) -> float | None:
+    if not quantity.latency:
+        return math.log(tokens_per_s) if tokens_per_s else None
+    times_s = queries.times_s(quantity.latency)
+    return None if times_s is None or len(times_s) < quantity.needed else quantity.level(times_s)
+
+
+def judge_change(
+    pairs: PairValues, quantity: AbQuantity, *, load: int, system: int, statements: int, precision: float,
+    elapsed_s: float, is_main: bool,
+) -> AbChange:  # fmt: skip
+    """Return a change with its interval and verdict.
+
+    Args:
+        statements: Number of statements of the whole comparison; their errors add up.
+        elapsed_s: Time that the measurement has taken so far.
+        is_main: True if the measurement continues until the interval reaches the precision.
+    """
+    error = error_of_each(statements)
+    interval = interval_of_series(pairs.values, error)
+    verdict = _verdict(interval, precision, higher_is_better=quantity is TOKENS)
+    is_known = math.isfinite(interval.low)
+    factor = needed_factor(interval, precision) if is_known else math.nan
+    return AbChange(
+        load=load,
+        system=system,
+        quantity=quantity.name,
+        unit=quantity.unit,
+        is_main=is_main,
+        base=_shown(pairs.base, quantity),
+        value=_shown(pairs.level, quantity),
+        change=math.expm1(interval.mean),
+        low=math.expm1(interval.low) if is_known else None,
+        high=math.expm1(interval.high) if is_known else None,
+        values=[math.expm1(value) for value in pairs.values],
+        times_s=[float(moment) for moment in pairs.times_s],
+        trimmed=list(interval.trimmed),
+        verdict=verdict,
+        needed_s=elapsed_s * factor if verdict == "undecided" and factor > 1 else None,
+        drift=_drift(pairs.values, error, precision),
+    )
+
+
+def _shown(level: float | None, quantity: AbQuantity) -> float | None:
+    return None if level is None else math.exp(level) * (1e3 if quantity.latency else 1.0)
+
+
+def _verdict(interval: Interval, precision: float, *, higher_is_better: bool) -> AbVerdict:
+    if interval.excludes_zero:
+        return "faster" if (interval.mean > 0) == higher_is_better else "slower"
+    inside = math.expm1(interval.high) <= precision and math.expm1(interval.low) >= -precision
+    return "equal" if inside else "undecided"
+
+
+def _drift(values: Values, error: float, precision: float) -> list[float] | None:
+    """Return the mean change of both halves if they differ by more than the precision and their noise."""
+    half = len(values) // 2
+    if half < MIN_VALUES:
+        return None
+    before, after = values[:half], values[-half:]
+    interval = interval_of_series(after - before, error)
+    if not interval.excludes_zero or abs(interval.mean) <= math.log1p(precision):
+        return None
+    return [math.expm1(float(part.mean())) for part in (before, after)]
+
+
+def is_precise(change: AbChange, precision: float) -> bool:
+    """Return whether a change needs no more pairs: it has a verdict, and its half-width is at most the precision, or a
+    third of the change.
+    """
+    if change.low is None or change.high is None or change.verdict == "undecided":
+        return False
+    half = (change.high - change.low) / 2
+    return half <= max(precision, ENOUGH_OF_CHANGE * abs(change.change) if change.verdict != "equal" else 0.0)
+
+
+def changes_of(
+    blocks: Sequence[Block] | Turns, kind: LoadKind, *, load: int, systems: int, loads: int, precision: float,
+    elapsed_s: float,
+) -> list[AbChange]:  # fmt: skip
+    """Return the changes of all quantities at one load.
+
+    Args:
+        blocks: Blocks of the load: interleaved runs, or the blocks of turns.
+        systems: Number of systems, with the base.
+        loads: Number of loads of the whole comparison.
+    """
+    queries = [one for block in blocks for one in block] if not isinstance(blocks, dict) else _queries(blocks)
+    if not queries:
+        return []
+    quantities = quantities_of(kind, has_first_tokens=all(one.ttft_s is not None for one in queries))
+    statements = len(quantities) * (systems - 1) * loads
+    changes = []
+    for system in range(1, systems):
+        for quantity in quantities:
+            is_main = quantity.percentile is None and (kind != "server" or quantity is not TOKENS)
+            pairs = (
+                turn_values(blocks, system, quantity)
+                if isinstance(blocks, dict)
+                else twin_values(blocks, system, quantity)
+            )
+            if len(pairs.values) >= (1 if quantity.percentile is None else MIN_VALUES):
+                changes.append(
+                    judge_change(
+                        pairs, quantity, load=load, system=system, statements=statements, precision=precision,
+                        elapsed_s=elapsed_s, is_main=is_main,
+                    )
+                )  # fmt: skip
+    return changes
+
+
+def _queries(turns: Turns) -> list[SystemQueries]:
+    return [queries for pair in turns.values() for side in pair.values() for queries, _ in side]

@@ -1,0 +1,104 @@
+"""Comparisons of simulated systems, equal and with planted changes."""
+
+import numpy as np
+import pytest
+
+from runs.ab.block_queries import SystemQueries
+from runs.ab.changes import Turns, changes_of
+from tests.support.simulated.ab_sessions import Machine, Planted, Values, session
+
+
+def constant(factor: float) -> "Planted":
+    return Planted(tpot=lambda times: np.full_like(times, factor))
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.05, 0.2])
+def test_equal_systems_are_rarely_called_different_at_any_look(noise: float) -> None:
+    different = 0
+    for seed in range(15):
+        machine = Machine(seed, query_noise=noise, shared_noise=noise, own_noise=noise / 4)
+        different += bool(session(machine, Planted(), Planted(), max_time_s=400, stops=False).ever_different())
+    assert different <= 2
+
+
+@pytest.mark.parametrize("factor", [1.04, 1.015])
+def test_a_longer_tpot_is_found(factor: float) -> None:
+    results = [session(Machine(seed), Planted(), constant(factor)) for seed in range(10)]
+    assert sum(result.last["TPOT mean"].verdict == "slower" for result in results) >= 9
+
+
+def test_a_shorter_tpot_is_faster() -> None:
+    change = session(Machine(1), Planted(), constant(0.95)).last["TPOT mean"]
+    assert (change.verdict, round(change.change, 2)) == ("faster", -0.05)
+
+
+def test_a_longer_ttft_is_found_and_the_tpot_is_equal() -> None:
+    slow = Planted(ttft=lambda times: np.full_like(times, 1.06))
+    results = [session(Machine(seed), Planted(), slow).last for seed in range(10)]
+    assert sum(one["TTFT mean"].verdict == "slower" for one in results) >= 9
+    assert sum(one["TPOT mean"].verdict == "equal" for one in results) >= 9
+
+
+def test_a_longer_tail_is_found_in_p99_and_the_means_are_equal() -> None:
+    results = [
+        session(Machine(seed), Planted(), Planted(tail=0.3), qps=20, max_time_s=900, stops=False).last
+        for seed in range(5)
+    ]
+    assert sum(one["TPOT p99"].verdict == "slower" for one in results) >= 4
+    assert all(abs(one["TPOT mean"].change) < 0.01 for one in results)
+
+
+def test_a_change_that_grows_is_stated_for_both_halves() -> None:
+    slowing = Planted(tpot=lambda times: 1 + 0.2 * times / 600)
+    change = session(Machine(1), Planted(), slowing, stops=False).last["TPOT mean"]
+    assert change.drift is not None
+    assert change.drift[1] - change.drift[0] == pytest.approx(0.1, abs=0.04)
+
+
+def test_a_slow_start_is_trimmed() -> None:
+    def slow_start(times: Values) -> Values:
+        return np.where(times < 30, 1.5, 1.0)
+
+    change = session(Machine(1), Planted(), Planted(tpot=slow_start), stops=False).last["TPOT mean"]
+    assert abs(change.change) < 0.02
+
+
+def test_foreign_load_in_one_block_does_not_decide() -> None:
+    for seed in range(10):
+        result = session(Machine(seed, burst=(60, 90)), Planted(), Planted(), stops=False)
+        assert result.last["TPOT mean"].verdict in ("equal", "undecided")
+        assert abs(result.last["TPOT mean"].change) < 0.01
+
+
+def test_three_systems_are_compared_with_the_base() -> None:
+    steps = session(Machine(3), Planted(), Planted(), constant(1.1)).steps
+    verdicts = {one.system: one.verdict for one in steps[-1] if one.quantity == "TPOT mean"}
+    assert verdicts == {1: "equal", 2: "slower"}
+
+
+def block(rate: float) -> tuple[SystemQueries, float]:
+    times = np.full(40, 0.1)
+    return SystemQueries(np.zeros(40), times, None, None, np.full(40, 32.0)), rate
+
+
+def test_a_lower_throughput_is_found_in_turns() -> None:
+    noise = np.random.default_rng(1).normal(0, 0.01, (12, 2))
+    turns: Turns = {
+        pair: {0: [block(1000 * np.exp(noise[pair, 0]))], 1: [block(950 * np.exp(noise[pair, 1]))]}
+        for pair in range(12)
+    }
+    (change,) = changes_of(turns, "offline", load=0, systems=2, loads=1, precision=0.02, elapsed_s=100)
+    assert (change.quantity, change.verdict) == ("tokens/s", "slower")
+    assert change.change == pytest.approx(-0.05, abs=0.015)
+
+
+def test_few_pairs_of_turns_have_no_interval() -> None:
+    turns: Turns = {pair: {0: [block(1000)], 1: [block(900)]} for pair in range(3)}
+    (change,) = changes_of(turns, "offline", load=0, systems=2, loads=1, precision=0.02, elapsed_s=100)
+    assert (change.low, change.verdict) == (None, "undecided")
+
+
+def test_a_pair_without_its_second_block_is_left_out() -> None:
+    turns: Turns = {0: {0: [block(1000)], 1: [block(900)]}, 1: {0: [block(1000)]}}
+    (change,) = changes_of(turns, "offline", load=0, systems=2, loads=1, precision=0.02, elapsed_s=100)
+    assert len(change.values) == 1

@@ -1,0 +1,145 @@
+"""Comparisons of systems with planted changes, in virtual time: nothing sleeps and no process starts.
+
+`python -m tests.support.simulated.ab_sessions` prints the table of docs/ab.md.
+
+The noise model. The machine has a common speed: a drift over the session, and an autoregressive part that changes
+within seconds. Each query has a speed of its own, and each system a slow autoregressive part.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.ab.ab_record import AbChange
+from runs.ab.block_queries import SystemQueries
+from runs.ab.changes import changes_of, is_precise
+
+Values = NDArray[np.float64]
+PRECISION = 0.02
+START_S = 5.0  # time between two blocks
+DURATIONS_S = (20.0, 40.0, 60.0)
+SHARED_S, OWN_S = 20.0, 3.0  # correlation times of the speed of the machine and of a system
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A system. Each function gets the times of the queries and returns factors on a latency."""
+
+    ttft: Callable[[Values], Values] = np.ones_like
+    tpot: Callable[[Values], Values] = np.ones_like
+    tail: float = 0.0  # share of the TTFT and TPOT that is added to the slowest 2% of the queries
+
+
+@dataclass
+class Machine:
+    """The noise of a session."""
+
+    seed: int
+    query_noise: float = 0.05
+    shared_noise: float = 0.03
+    own_noise: float = 0.01
+    drift: float = 0.2
+    session_s: float = 600.0
+    burst: tuple[float, float] | None = None  # begin and end of foreign load that makes all queries 2 times slower
+    generator: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.generator = np.random.default_rng(self.seed)
+
+    def course(self, times_s: Values, noise: float, correlation_s: float) -> Values:
+        """Return a stationary autoregressive course at increasing times."""
+        steps = np.exp(-np.diff(times_s, prepend=times_s[0] - 1e9) / correlation_s)
+        shocks = self.generator.normal(0, noise, len(times_s)) * np.sqrt(1 - steps**2)
+        course = np.empty_like(times_s)
+        value = 0.0
+        for place, (step, shock) in enumerate(zip(steps, shocks, strict=True)):
+            value = value * step + shock
+            course[place] = value
+        return course
+
+    def block(self, systems: Sequence[Planted], start_s: float, block_s: float, qps: float) -> list[SystemQueries]:
+        """Return the queries of an interleaved run."""
+        count = max(round(qps * block_s), 10)
+        gaps_s = self.generator.exponential(1 / (qps * len(systems)), count * len(systems))
+        arrived_s = np.cumsum(gaps_s)
+        times_s = start_s + arrived_s
+        speed = self.course(times_s, self.shared_noise, SHARED_S) + self.drift * times_s / self.session_s
+        if self.burst is not None:
+            speed += np.log(2) * ((times_s > self.burst[0]) & (times_s < self.burst[1]))
+        places = np.stack([self.generator.permutation(len(systems)) for _ in range(count)])
+        parts = []
+        for place, system in enumerate(systems):
+            mine = np.sort(np.argmax(places == place, axis=1) + np.arange(count) * len(systems))
+            own = self.course(times_s[mine], self.own_noise, OWN_S) + speed[mine]
+            noise = self.generator.normal(0, self.query_noise, (2, count))
+            ttft_s = 0.05 * np.exp(own + noise[0]) * system.ttft(times_s[mine])
+            tpot_s = 0.01 * np.exp(own + noise[1] / 4) * system.tpot(times_s[mine])
+            slow = self.generator.random(count) < 0.02
+            # Each system has a tail, and a planted tail is longer.
+            factor = np.where(slow, 1.6 * (1 + system.tail), 1.0)
+            ttft_s, tpot_s = ttft_s * factor, tpot_s * factor
+            latency_s = ttft_s + 31 * tpot_s
+            parts.append(SystemQueries(arrived_s[mine], latency_s, ttft_s, tpot_s, np.full(count, 32.0), 0.0, start_s))
+        return parts
+
+
+@dataclass
+class SimulatedSession:
+    """The steps of one comparison."""
+
+    steps: list[list[AbChange]]
+    elapsed_s: float
+
+    @property
+    def last(self) -> dict[str, AbChange]:
+        return {change.quantity: change for change in self.steps[-1]}
+
+    def slower(self) -> set[str]:
+        """Return the quantities that are slower at the end."""
+        return {change.quantity for change in self.steps[-1] if change.verdict == "slower"}
+
+    def ever_different(self) -> set[str]:
+        """Return the quantities that were called different at any step."""
+        return {one.quantity for step in self.steps for one in step if one.verdict in ("faster", "slower")}
+
+
+def session(
+    machine: Machine, *systems: Planted, qps: float = 8.0, max_time_s: float = 600.0, stops: bool = True
+) -> SimulatedSession:
+    """Simulate a comparison with steps after each block."""
+    elapsed_s, blocks, steps = 0.0, [], []
+    while True:
+        block_s = DURATIONS_S[min(len(blocks), len(DURATIONS_S) - 1)]
+        if elapsed_s + block_s + START_S > max_time_s and blocks:
+            break
+        blocks.append(machine.block(systems, elapsed_s + START_S, block_s, qps))
+        elapsed_s += block_s + START_S
+        changes = changes_of(blocks, "server", load=0, systems=len(systems), loads=1, precision=PRECISION,
+                             elapsed_s=elapsed_s)  # fmt: skip
+        steps.append(changes)
+        if stops and all(is_precise(change, PRECISION) for change in changes if change.is_main):
+            break
+    return SimulatedSession(steps, elapsed_s)
+
+
+def main(sessions: int = 40) -> None:
+    """Print the rates at which changes are found, and the median durations."""
+    for noise in (0.01, 0.05, 0.2):
+        cells = []
+        for change in (0.0, 0.02, 0.05, 0.10):
+            detections, seconds = 0, []
+            for seed in range(sessions):
+                machine = Machine(seed, query_noise=noise, shared_noise=noise, own_noise=noise / 4)
+                slow = Planted(tpot=lambda times, change=change: np.full_like(times, 1 + change))
+                result = session(machine, Planted(), slow, max_time_s=1200.0)
+                different = result.ever_different() if not change else result.slower()
+                detections += bool(different) if not change else "TPOT mean" in different
+                seconds.append(result.elapsed_s)
+            cells.append(f"{detections / sessions:.0%}, {np.median(seconds) / 60:.1f} min")
+        print(f"| {noise:.0%} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
