@@ -53,6 +53,12 @@ class Mistakes:
     def __bool__(self) -> bool:
         return bool(self.errors)
 
+    def accept(self, value: Value | None) -> Value:
+        """Return the value of the last check, or raise an error with all mistakes. A missing value is a mistake."""
+        self.refuse()
+        assert value is not None
+        return value
+
     def refuse(self) -> None:
         """Raise an error with all mistakes, if there are any: an InputError, unless none of them is bad input."""
         if not self.errors:

@@ -63,10 +63,7 @@ def checked(schema: type[OptionsT], values: dict[str, Any], fix: str, file: Path
         InputError: If values are wrong; the message names each key, its value and the allowed values.
     """
     mistakes = Mistakes()
-    options = check_options(mistakes, schema, values, fix, file)
-    mistakes.refuse()
-    assert options is not None
-    return options
+    return mistakes.accept(check_options(mistakes, schema, values, fix, file))
 
 
 def check_options(

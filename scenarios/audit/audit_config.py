@@ -67,10 +67,8 @@ def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> Au
         named = f"{place}: {key}: {value}" if place else f"{spelled[0]} {value}"
         description = f"{name} has {', '.join(spelled[1:])}" if spelled[1:] else f"{name} has no options"
         mistakes.add(f"{named}: not an option of {name}", f"remove {spelled[0]}; {description}")
-    options = check_options(mistakes, schema, values_by_name, f"see `{PROGRAM} audit --help`", campaign)
-    mistakes.refuse()
-    assert options is not None
-    return options
+    fix = f"see `{PROGRAM} audit --help`"
+    return mistakes.accept(check_options(mistakes, schema, values_by_name, fix, campaign))
 
 
 def load_audit(
@@ -97,8 +95,7 @@ def load_audit(
         mistakes.attempt(_check_existing, options, runs)
     else:
         check_config(mistakes, runs)
-    mistakes.refuse()
-    assert options is not None
+    options = mistakes.accept(options)
     kind = KINDS.get(str(runs.get("engine")))
     if kind is not None and find_audit(options.test).keeps_engine:
         runs = {**kind.audit_pace, **runs}

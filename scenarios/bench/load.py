@@ -78,9 +78,7 @@ def load_bench(
     lengths = _lengths(draft, model, longest)
     seed = _seed(draft, folder)
     limits = _limits(draft, model)
-    prompts = mistakes.attempt(_prompts, draft, tokenizer, model, lengths, seed, longest)
-    mistakes.refuse()
-    assert prompts is not None
+    prompts = mistakes.accept(mistakes.attempt(_prompts, draft, tokenizer, model, lengths, seed, longest))
     return Bench(
         options=options,
         label=label,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from compliance.audits.options import AuditOptions
 from runs.benchmark import SCENARIOS, Scenario
@@ -23,7 +23,7 @@ from runs.rounds import CURRENT_ROUND
 from runs.what_is import Division
 from scenarios.audit.audit_config import audit_options
 from scenarios.campaign.tuned_rates import tuned_values
-from scenarios.checked_options import check_options, checked
+from scenarios.checked_options import CheckedOptions, check_options, checked
 from scenarios.launch.run_config import check_config, load_yaml, merged, without_trial
 
 # Options of `run` that a campaign sets itself.
@@ -46,7 +46,7 @@ PERFORMANCE, ACCURACY = "performance", "accuracy"
 _EXAMPLE = "see configs/campaign-datacenter.yaml"
 
 
-class CampaignOptions(BaseModel):
+class CampaignOptions(CheckedOptions):
     """The campaign's own keys. All other keys in the file belong to its runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -56,7 +56,7 @@ class CampaignOptions(BaseModel):
     round: str = CURRENT_ROUND.name
     scenarios: dict[Scenario, Any]  # scenario → its keys, which carry their line number
     audits: list[str | dict[Any, Any]] | None = None  # audits of every scenario; None = required by the division
-    rates_from: list[Path] = []  # directories of tunings, whose rates and options are used
+    rates_from: list[Path] = Field(default_factory=list)  # directories of tunings, whose rates and options are used
     system: Path | None = None  # YAML file with facts of the system, for `submit` and `check`
 
     @field_validator("benchmark")
@@ -145,9 +145,7 @@ def load_campaign(path: Path, command_line: Mapping[str, Any]) -> Campaign:
     shared = merged(content, dict(command_line))
     mistakes = Mistakes()
     _refuse(mistakes, path, "", shared, NOT_FOR_CAMPAIGNS)
-    options = check_options(mistakes, CampaignOptions, own_values, _EXAMPLE, path)
-    mistakes.refuse()
-    assert options is not None
+    options = mistakes.accept(check_options(mistakes, CampaignOptions, own_values, _EXAMPLE, path))
     mistakes.attempt(_network, path, options, shared)
     place = CampaignDir(Path(shared.pop("output_log_dir", None) or Path("output") / path.stem))
     if options.system is not None:

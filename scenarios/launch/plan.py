@@ -160,9 +160,7 @@ def _inputs(resolved: ResolvedOptions, say: Say, mistakes: Mistakes) -> _Inputs:
     if dataset_path is None:
         mistakes.refuse()
         dataset_path = bundled_dataset(model_path)
-    dataset = mistakes.attempt(_dataset, resolved, dataset_path, model)
-    mistakes.refuse()
-    assert dataset is not None
+    dataset = mistakes.accept(mistakes.attempt(_dataset, resolved, dataset_path, model))
     return _Inputs(
         resolved=resolved,
         model=model,

@@ -264,10 +264,7 @@ def make_config(values: dict[str, Any]) -> RunConfig:
         InputError: If values are wrong; the message names each key, its value and the allowed values.
     """
     mistakes = Mistakes()
-    config = check_config(mistakes, values)
-    mistakes.refuse()
-    assert config is not None
-    return config
+    return mistakes.accept(check_config(mistakes, values))
 
 
 def check_config(mistakes: Mistakes, values: dict[str, Any]) -> RunConfig | None:

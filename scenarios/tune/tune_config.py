@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
@@ -16,7 +16,7 @@ from runs.harness import PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from runs.mistakes import Mistakes
 from runs.record.tune_dir import TuneDir
-from scenarios.checked_options import check_options
+from scenarios.checked_options import CheckedOptions, check_options
 from scenarios.launch.run_config import LOWEST_QPS, RunConfig, check_config, merged, split_config, without_trial
 from scenarios.tune.rates import MAX_PROBES, RESOLUTION
 
@@ -34,7 +34,7 @@ SEARCH_LEG_S = 60.0
 _field = partial(option_field, group="tune")
 
 
-class TuneOptions(BaseModel):
+class TuneOptions(CheckedOptions):
     """The options of a tuning. In a YAML file, they are under the key `tune`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -138,9 +138,7 @@ def load_tune(file: Path | None, own_values: dict[str, Any], runs: dict[str, Any
     config = check_config(mistakes, values)
     if config is not None and LOADGEN_SCENARIO[config.scenario] == "SingleStream":
         mistakes.add("--scenario SingleStream: has no target_qps", "give --scenario Server, Interactive or Offline")
-    mistakes.refuse()
-    assert options is not None
-    assert config is not None
+    options, config = mistakes.accept(options), mistakes.accept(config)
     values = {name: getattr(config, name) for name in values}
     space = mistakes.attempt(_space, options, values, config)
     place = TuneDir(values.pop("output_log_dir", None) or Path("output") / f"tune-{config.scenario}")
