@@ -3,7 +3,7 @@
 Usage: python examples/custom_audit.py ACCURACY_RUN PERFORMANCE_RUN
 
 With greedy decoding, an honest engine gives a sample nearly the same output in each run. Numerics may change a few.
-To make an audit part of the harness, with options and runs of its own, see docs/add-an-audit.md.
+To add an audit to the harness, with options and runs of its own, see docs/extensions.md.
 """
 
 import sys

@@ -4,7 +4,7 @@ Usage: python main.py --scenario Server --api-server http://127.0.0.1:8200 \
            --serve "python $PWD/examples/custom_engine.py 8200"
 
 Replace `generate` with your engine. The server speaks the part of vLLM's API that the client uses: token IDs in, token
-IDs out (docs/server-reference.md). To build an engine into the harness instead, see CONTRIBUTING.md.
+IDs out (docs/server-reference.md). To add an engine to the harness instead, see docs/extensions.md.
 """
 
 import json

@@ -2,7 +2,10 @@
 
 An engine takes a `Request` (token IDs) and calls the request's sink with the first token and the finished output
 (token IDs). It does not use LoadGen, and the system under test does not depend on the engine's kind.
-Everything here happens on one asyncio event loop.
+
+All calls in both directions happen on the thread of one asyncio event loop, except `check_alive`, `activity` and
+`generated_tokens`, which other threads call too. An engine with its own threads passes its results to the loop with
+`loop.call_soon_threadsafe`. A method must not block the loop, because all requests and heartbeats wait for it.
 """
 
 import asyncio
@@ -52,16 +55,27 @@ def _with_lengths(policy: SamplingPolicy, lengths: tuple[int, int]) -> SamplingP
 
 
 class Sink(Protocol):
-    """The receiver of a request's output. Each method is called once, in this order, on the event loop."""
+    """The receiver of a request's output, on the event loop.
 
-    def first_token(self, request: Request, token_id: int) -> None: ...
+    For each request, an engine calls `first_token` once and then `complete` once, or `failed` once instead. It calls
+    nothing for a request that `abandon` canceled.
+    """
+
+    def first_token(self, request: Request, token_id: int) -> None:
+        """Receive the first output token. If the plan's `reports_first_tokens` is false, no engine needs this call."""
 
     def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
-        """Receive the whole output, with the first token (an array must be of int32), and the number of prompt tokens
-        that the engine took from a prefix cache.
+        """Receive the finished output.
+
+        Args:
+            token_ids: All output tokens, with the first token. If an end-of-sequence ID ended the output, it is the
+                last ID (the audit TEST06 checks this). An array must be of int32.
+            finish_reason: "stop" after an end-of-sequence ID, "length" at the maximum number of tokens.
+            cached_tokens: Number of prompt tokens that the engine took from a prefix cache.
         """
 
-    def failed(self, request: Request, error: BaseException) -> None: ...
+    def failed(self, request: Request, error: BaseException) -> None:
+        """End the run, because a request has no output."""
 
 
 @dataclass
@@ -127,12 +141,15 @@ class EngineObserved:
 class Engine(Protocol):
     """An engine. Its life cycle: `start`, any number of `submit`, `observed`, `stop`.
 
-    A kept engine serves several runs: `start`; for each run `begin`, any number of `submit`, `observed`, `abandon`;
-    `stop`.
+    A kept engine serves multiple runs: `start`; for each run `begin`, any number of `submit`, `observed`, `abandon`;
+    `stop`. The harness creates the engine on another thread; `start` is the first call on the event loop.
     """
 
     async def start(self) -> EngineReport:
         """Start the engine, and compare every requested option with the effective value.
+
+        Returns:
+            The report for the manifest. Its configuration must have the schema of `EngineRecord.configuration`.
 
         Raises:
             InputError: If the engine does not have an option or refuses it.
@@ -140,7 +157,11 @@ class Engine(Protocol):
         """
 
     async def begin(self, plan: "RunPlan") -> None:
-        """Take over the sampling parameters and the scenario of the next run, and reset the observations.
+        """Prepare a kept engine for its next run; no request is open.
+
+        Take over the sampling parameters from `plan.sampling`, and whether first tokens are needed from
+        `plan.reports_first_tokens`. Reset what `observed` returns, and forget the prompts of earlier runs. `activity`
+        and `generated_tokens` may continue.
 
         Raises:
             SetupError: If the engine can serve one run only.
@@ -148,16 +169,27 @@ class Engine(Protocol):
         raise SetupError("this engine serves one run only", "start an engine for each run")
 
     def submit(self, request: Request) -> None:
-        """Send a request to the engine and return at once; `request.sink` receives the output."""
+        """Send a request to the engine and return at once; `request.sink` receives the output.
+
+        The output has the lengths of `request.sampling(policy)`. Requests with a negative `seq` warm the engine up. An
+        engine should report an error of one request with `request.sink.failed`; a raised exception ends the run too.
+        """
 
     def check_alive(self) -> None:
-        """Raise ExecutionError if the engine is dead."""
+        """Raise ExecutionError if the engine is dead. It is called at least every second, and must return at once."""
 
     def activity(self) -> int:
-        """Return a number that changes with every progress of the engine."""
+        """Return a number that changes with every progress: at least when a step of the engine ends.
+
+        If requests are open and the number does not change for `--stall-timeout-s`, the run ends as stalled. So it must
+        also change between the first and the last token of a request. It must not change while the engine hangs.
+        """
 
     def generated_tokens(self) -> int | None:
-        """Return the number of output tokens since the start, including unfinished responses; None if not counted."""
+        """Return the number of output tokens since the start, including unfinished responses; None if not counted.
+
+        Progress displays show it; no result depends on it.
+        """
 
     async def observed(self) -> EngineObserved:
         """Return the measurements; called when all requests are complete.
@@ -168,7 +200,11 @@ class Engine(Protocol):
         return EngineObserved()
 
     async def abandon(self) -> None:
-        """Cancel all open requests, because their run is over."""
+        """Cancel all open requests of a kept engine, because their run is over or failed.
+
+        Their sinks receive nothing after this call. The engine stays up for the next run.
+        """
         return
 
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        """Free the resources of the engine. Its process ends afterwards."""

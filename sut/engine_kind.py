@@ -1,7 +1,8 @@
-"""A kind of engine: its options, its plan for a run, its imports, and its construction.
+"""A kind of engine: its options, its record, its plan for a run, its imports, and its construction.
 
-A kind is a stateless object in `sut.engines.KINDS`, with everything that other packages need before an engine runs. The
-running engine is an `Engine` (sut/engine.py). This module does not import the engine's library.
+A kind is a stateless object in `sut.engines.KINDS`. It has everything that the harness needs before an engine runs and
+after it has run. The running engine is an `Engine` (sut/engine.py). The module of a kind imports little: every command
+that starts or reads a run may import it. The methods import the engine and its libraries.
 """
 
 from abc import ABC, abstractmethod
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel
 
 from runs.benchmark import OfficialModel, SamplingPolicy, Scenario
+from runs.record.engines.engine_records import EngineRecord
 
 if TYPE_CHECKING:  # not needed for the options of a kind
     from runs.record.manifest import ReplicaPlace, RunPlan
     from sut.engine import Engine
     from sut.loadgen_sut import LoadgenSut
-    from sut.planned_replica import PlannedReplica
 
 EngineOptionsT = TypeVar("EngineOptionsT", bound=BaseModel)
 ModelPart = Literal["config", "weights", "tokenizer"]
@@ -65,16 +66,21 @@ class EnginePlan:
 class EngineKind(ABC, Generic[EngineOptionsT]):
     """One kind of engine, by name.
 
-    `options` declares its part of a run's configuration; the configuration has all kinds' fields, and a field of
-    another kind is refused.
+    `options` declares its part of a run's configuration, with the title of these options in help texts (`options_in`).
+    The configuration has all kinds' fields, and a field of another kind is refused. `record` states what the manifest
+    of a finished run must contain; without it, the requirements are those for vLLM.
     """
 
     name: ClassVar[str]
     help: ClassVar[str]  # description after the name in help texts
     options: ClassVar[type[BaseModel]]
+    record: ClassVar[EngineRecord] = EngineRecord()
+    chosen_by: ClassVar[str | None] = None  # option that selects this kind if --engine is missing
+    uses_vllm: ClassVar[bool] = False  # True if a run needs vLLM on this machine
     has_priorities: ClassVar[bool] = False  # True if the engine computes the requests with the lowest `priority` first
     own_processes: ClassVar[bool] = False  # True if the engine never runs in the process of the run
     own_model: ClassVar[str | None] = None  # default model, if it has no files; None = the embedded model
+    may_lack_model: ClassVar[bool] = False  # True if the model may be unknown (--model-path bytes)
     # Values for options that the user does not give, in an audit that compares rates.
     audit_pace: ClassVar[Mapping[str, Any]] = {}
 
@@ -103,6 +109,10 @@ class EngineKind(ABC, Generic[EngineOptionsT]):
         """Return the maximum tokens of prompt and output together that the options allow; None without a limit."""
         return None
 
+    def longest_response_s(self, options: EngineOptionsT) -> float:
+        """Return the maximum time of a response that the options allow; 0 without such an option."""
+        return 0.0
+
     def search_values(self, options: EngineOptionsT) -> dict[str, tuple[Any, ...]]:
         """Return the values that an option search tries, by option. These options affect timing, never the output."""
         return {}
@@ -121,17 +131,6 @@ class EngineKind(ABC, Generic[EngineOptionsT]):
         """Return this kind with the devices or cores of one of `replicas` replicas, for planning."""
         return self
 
-    def plan_replicas(self, options: EngineOptionsT, run: RunFacts, count: int | None) -> "list[PlannedReplica]":
-        """Return the plan of each of `count` replicas; None = the number that suits the machine."""
-        from sut.planned_replica import PlannedReplica
-
-        places = self.places(options, run, count)
-        plans = [self.at(place, len(places)).plan(options, run) for place in places]
-        return [
-            PlannedReplica(place.model_copy(update={"environment": dict(plan.environment)}), plan)
-            for place, plan in zip(places, plans, strict=True)
-        ]
-
     def wants_replicas(self, options: EngineOptionsT, run: RunFacts) -> str:
         """Return why a run without `--replicas` should have multiple replicas; "" if one engine is better."""
         return ""
@@ -143,6 +142,13 @@ class EngineKind(ABC, Generic[EngineOptionsT]):
             InputError, SetupError: If the run could not start.
         """
         return
+
+    def lacks_generated_ids(self, plan: "RunPlan") -> str:
+        """Return why the responses of a run will have no token IDs that the model generated; "" if they have them.
+
+        It is called before a run starts.
+        """
+        return ""
 
     def start_beside(self) -> None:
         """Start helper processes of the engine in the run's process, before the imports."""

@@ -1,38 +1,46 @@
-"""All kinds of engines. A new kind is a package with a `kind.py`, a line in `KINDS` and a base class of `EngineOptions`
-here, and a line in runs/record/engines/engine_records.py.
-"""
+"""All kinds of engines: those of the harness (`BUILT_IN_ENGINES`), and those of other packages (docs/extensions.md)."""
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 from runs.errors import SetupError
+from runs.extensions import ENGINE_GROUP, load_extensions, load_object
 from runs.mistakes import Mistakes
-from runs.record.engines.engine_records import DEFAULT_ENGINE
-from sut.dummy.dummy_kind import DummyKind, DummyOptions
+from runs.record.engines.engine_records import BUILT_IN_ENGINES, DEFAULT_ENGINE
 from sut.engine_kind import EngineKind
-from sut.http.http_kind import EndpointKind, EndpointOptions
-from sut.vllm.vllm_kind import VllmKind, VllmOptions
 
 if TYPE_CHECKING:
     from runs.record.manifest import RunPlan
+    from sut.dummy.dummy_options import DummyOptions
     from sut.engine import Engine
+    from sut.http.http_kind import EndpointOptions
+    from sut.vllm.vllm_kind import VllmOptions
+
+    class EngineOptions(DummyOptions, EndpointOptions, VllmOptions):
+        """The options of all kinds, as far as a type checker knows them."""
+
 
 DEFAULT = DEFAULT_ENGINE
-ENDPOINT = EndpointKind.name
-KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in (VllmKind(), EndpointKind(), DummyKind())}
+_BUILT_IN: dict[str, EngineKind[Any]] = {name: load_object(target)() for name, target in BUILT_IN_ENGINES.items()}
+_EXTENSIONS, ENGINE_FAULTS = load_extensions(ENGINE_GROUP, EngineKind, _BUILT_IN)  # faults of unusable engines, by name
+KINDS: dict[str, EngineKind[Any]] = _BUILT_IN | _EXTENSIONS
 
-
-class EngineOptions(DummyOptions, EndpointOptions, VllmOptions):
-    """The options of all kinds; `--help` shows the options of the last base class first."""
+if not TYPE_CHECKING:
+    # The options of all kinds; `--help` shows the options of the last base class first.
+    EngineOptions = create_model(
+        "EngineOptions", __base__=tuple(kind.options for kind in reversed(KINDS.values())), __module__=__name__
+    )
 
 
 def engine_kind(name: str) -> EngineKind[Any]:
     """Return the kind with a name.
 
     Raises:
-        SetupError: If the name is unknown.
+        SetupError: If the name is unknown, or the engine of another package is unusable.
     """
+    if name in ENGINE_FAULTS:
+        raise ENGINE_FAULTS[name]
     if name not in KINDS:
         raise SetupError(f"unknown engine {name!r}", f"use {' or '.join(KINDS)}")
     return KINDS[name]

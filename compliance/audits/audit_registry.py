@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from compliance.audits.base import EARLIER_VERSION, AuditResult, AuditTest, NoVerdictError, RunSpec
+from compliance.audits.discovery import BUILT_IN_AUDITS
 from compliance.audits.options import AuditOptionsT, AuditRequest
 from compliance.audits.run_artifacts import RunArtifacts
 from compliance.results.attestation_check import attested
 from runs.errors import ExecutionError, InputError
+from runs.extensions import AUDIT_GROUP, find_extension
 from runs.files.reading import MAX_LOG_BYTES, read_as, read_record
 from runs.files.writing import write_atomic, write_json
 from runs.loadgen.detail_log import DetailLog, read_detail
@@ -59,7 +61,11 @@ def write_audit(folder: Path, result: AuditResult) -> None:
 
     The record is written first, so that a crash never leaves a text with PASS but without a record.
     """
-    write_json(audit_record(folder, result.test), result.record())
+    record = result.record()
+    if result.test not in BUILT_IN_AUDITS:
+        origin = find_extension(AUDIT_GROUP, result.test)
+        record["package"] = {"name": origin.package, "version": origin.version}
+    write_json(audit_record(folder, result.test), record)
     for name, source in result.copies.items():
         (folder / name).parent.mkdir(exist_ok=True)
         write_atomic(folder / name, source.read_bytes())

@@ -97,6 +97,16 @@ class TwoModeAudit(AuditTest[TwoModeOptions]):
         text = self.text_of(head, rule, (), checks)
         return self.result(checks, runs[:2], met=checks[0].sentence, rule=rule, text=text, details=details)
 
+    def lengths_by_sample(self, performance: "RunArtifacts", logged: "Responses") -> list[tuple[int, int]]:
+        """Return the sample and the number of output tokens of each response of the performance run.
+
+        They are from the request log, or from the logged responses if the run has no request log.
+        """
+        if not performance.dir.requests.exists():
+            return [(entry.qsl_idx, len(ids)) for entry, ids in logged]
+        table = performance.request_table
+        return list(zip(table.sample_index.tolist(), table.output_tokens.tolist(), strict=True))
+
     @abstractmethod
     def rule(self, threshold: float) -> str:
         """Return the rule of the audit in words."""

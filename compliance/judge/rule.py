@@ -1,7 +1,7 @@
 """Rules for results, trees and techniques. Each is declared once, at the function that decides it.
 
 Rule IDs and kinds are stable, because scripts select rules by them. The source of a rule begins with a mark (SOURCES)
-or is a path in mlcommons/inference or in runs/.
+or is a path in mlcommons/inference or in runs/. The mark of a rule in another package is its name in brackets.
 """
 
 import pkgutil
@@ -87,6 +87,8 @@ def source_in_full(source: str) -> str:
     mark, _, section = source.partition(" ")
     if mark in SOURCES:
         return (SOURCES[mark] + section).rstrip(": ")
+    if mark.startswith("["):
+        return f"a rule of package {mark[1:-1]}"
     return source if source.startswith("runs/") else _INFERENCE + source
 
 

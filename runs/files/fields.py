@@ -36,22 +36,33 @@ class StrictModel(BaseModel):
 
 
 def option_field(
-    default: Any, help: str, group: str, metavar: str | None = None, example: str = "", **limits: Any
+    default: Any,
+    help: str,
+    group: str,
+    metavar: str | None = None,
+    example: str = "",
+    group_title: str = "",
+    **limits: Any,
 ) -> Any:
     """Return a field that is an option on the command line, a key of a YAML file and an entry of the manifest.
 
     Args:
         example: Typical value, for the fix of a mistake. Default: a limit or the default, if the option is a number.
+        group_title: Title of the group in help texts; "" for a group of scenarios/command_line/command.py.
         limits: Limits as for pydantic's Field (ge, gt, …).
     """
-    extra: JsonDict = {"group": group, "metavar": metavar or "", "example": example}
+    extra: JsonDict = {"group": group, "metavar": metavar or "", "example": example, "group_title": group_title}
     return Field(default, description=help, json_schema_extra=extra, **limits)
 
 
-def options_in(group: str) -> Callable[..., Any]:
-    """Return `option_field` for a group of options, with the arguments help, metavar, default (None) and others."""
+def options_in(group: str, title: str = "") -> Callable[..., Any]:
+    """Return `option_field` for a group of options, with the arguments help, metavar, default (None) and others.
+
+    Args:
+        title: Title of a group that belongs to one engine.
+    """
 
     def field(help: str, metavar: str | None = None, default: Any = None, **others: Any) -> Any:
-        return option_field(default, help, group, metavar, **others)
+        return option_field(default, help, group, metavar, group_title=title, **others)
 
     return field

@@ -51,7 +51,8 @@ def fingerprint(manifest: "Manifest") -> Facts:
     # Without the model's path.
     in_force = {key: value for key, value in manifest.engine.configuration.items() if key != "model"}
     facts |= _flat("resolved", in_force)
-    facts |= _flat("versions", dict(manifest.engine.versions))
+    package = manifest.observed.engine_package
+    facts |= _flat("versions", manifest.engine.versions | ({package.name: package.version} if package else {}))
     return {key: value for key, value in facts.items() if key.removeprefix("resolved.") not in ROLE or key == SPACE}
 
 

@@ -29,6 +29,7 @@ from pydantic import (
 
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
+from runs.extensions import ENGINE_GROUP, find_extensions
 from runs.files.fields import (
     Amount,
     AtLeastOne,
@@ -58,6 +59,7 @@ _OF_A_FINISHED_RUN = (
 # Fields that are missing in manifests of earlier versions. If they are missing, every rule must be as strict.
 _CLIENT = "observed.engines.client"
 _LATER = frozenset({
+    "observed.engine_package",
     *("trial", "plan.trial", "plan.replicas.kept", "plan.concurrency", "plan.rows", f"{_CLIENT}.text"),
     *("plan.replicas.twins", "plan.schedule_rng_seed"),
     *(f"{_CLIENT}.last_token_to_loadgen", f"{_CLIENT}.last_token_to_end", f"{_CLIENT}.text.tokens_for_loadgen"),
@@ -381,10 +383,21 @@ def read_manifest(path: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate(content, strict=True)
     except ValidationError as error:
-        raise InputError(f"{path}: {first_problem(error)}", fix) from error
+        raise InputError(f"{path}: {first_problem(error)}", _package_fix(content) or fix) from error
     if absent := list(_absent_fields(manifest)):
         raise InputError(f"{path}: missing: {', '.join(absent)}", fix)
     return manifest
+
+
+def _package_fix(content: dict[str, Any]) -> str:
+    """Return how to read a run whose engine is of another package; "" for other runs, and if it is installed."""
+    observed = content.get("observed")
+    package = observed.get("engine_package") if isinstance(observed, dict) else None
+    if not isinstance(package, dict):
+        return ""
+    if package.get("name") in {extension.package for extension in find_extensions(ENGINE_GROUP)}:
+        return ""
+    return f"install package {package.get('name')} {package.get('version')}, which has the engine of the run"
 
 
 def _absent_fields(part: BaseModel, place: str = "") -> Iterator[str]:

@@ -35,6 +35,13 @@ class Harness(StrictModel):
     git_changed: bool | None
 
 
+class EnginePackage(StrictModel):
+    """The package of an engine that is not part of the harness."""
+
+    name: Text
+    version: Text
+
+
 class LoadgenBuild(StrictModel):
     """How LoadGen's extension module was built."""
 
@@ -226,6 +233,7 @@ class Observed(StrictModel):
     start_stages: dict[str, Amount] | None = None  # stage → duration in s
     engines: list[EngineSeen] = Field(default_factory=list)
     read_to_loadgen: LatenessSummary | None = None  # from reading a server's response to calling LoadGen
+    engine_package: EnginePackage | None = None  # package of an engine that is not part of the harness
     rejected_connections: Count | None = None  # connections rejected at the socket of a run with replicas
 
     @property

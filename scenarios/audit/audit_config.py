@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import create_model
 from pydantic.fields import FieldInfo
 
-from compliance.audits.discovery import AUDITS, find_audit
+from compliance.audits.discovery import AUDIT_FAULTS, AUDITS, find_audit
 from compliance.audits.options import AuditOptions
 from runs.errors import InputError
 from runs.files.yaml_keys import line_of_key, with_underscores
@@ -56,7 +56,7 @@ def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> Au
     name = values_by_name.get("test")
     if name is None:
         raise InputError(f"{prefix}test: missing" if prefix else "--test: missing", f"choose from {', '.join(AUDITS)}")
-    if campaign and name not in AUDITS:
+    if campaign and name not in AUDITS and name not in AUDIT_FAULTS:
         raise InputError(f"{prefix}{name}: unknown audit", f"choose from {', '.join(AUDITS)}")
     schema: type[AuditOptions] = find_audit(str(name)).options
     mistakes = Mistakes("audit")

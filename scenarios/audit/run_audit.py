@@ -3,7 +3,6 @@
 This module is independent of the individual audits; `compliance.audits` defines their runs and checks.
 """
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
@@ -37,9 +36,7 @@ from scenarios.launch.loadgen_conf import refuse_missing_rate
 from scenarios.launch.parent import Previous, engine_keeper, execute_run
 from scenarios.launch.plan import PreparedRun, prepare
 from scenarios.launch.run_config import RunConfig, make_config, without_trial
-from sut.http.address import Access, addresses
-from sut.http.dialects import DIALECTS
-from sut.http.server import choose_dialect, read_card
+from sut.engines import engine_kind
 
 if TYPE_CHECKING:
     from sut.replicas.kept_engine import EngineKeeper
@@ -136,21 +133,9 @@ def _planned(
 
 
 def _refuse_text(audit: str, plan: RunPlan) -> None:
-    """Refuse a running server that sends text, before the runs of an audit that reads generated token IDs."""
-    options = plan.engine_options
-    if plan.engine != "endpoint" or options.get("serve"):
-        return
-    dialect = DIALECTS.get(options["api_dialect"] or "")
-    if dialect is None:
-        address = addresses(options["api_server"])[0]
-        access = Access.of(options)
-        card = asyncio.run(read_card(address, access, options["api_model_name"]))
-        dialect = asyncio.run(choose_dialect(address, access, card.owned_by, None))
-    if dialect.sends_text:
-        raise SetupError(
-            f"{audit} needs generated token IDs, and server {options['api_server']} sends text ({dialect.name})",
-            "audit a server that returns token IDs",
-        )
+    """Refuse an engine without generated token IDs, before the runs of an audit that reads them."""
+    if reason := engine_kind(plan.engine).lacks_generated_ids(plan):
+        raise SetupError(f"{audit} needs generated token IDs, and {reason}", "audit a server that returns token IDs")
 
 
 def _show_plan(

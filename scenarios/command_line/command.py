@@ -10,7 +10,7 @@ import errno
 import inspect
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +34,25 @@ GROUPS = {
     "tune": "Tuning",
     "loadgen": "LoadGen",
     "engine": "Engine",
-    "endpoint": "Server as the engine",
+}
+# The groups of engines follow, whose options have their titles.
+LAST_GROUPS = {
     "mechanism": "Declaration of the result",
     "compat": "Options of other programs, accepted for existing scripts",
-    "dummy": "Dummy engine (no model; for trials and tests of the harness)",
 }
 # `--help`: number of examples; characters of an option's help and of its spelling that it does not shorten
 SHORT_EXAMPLES, SHORT_LINE, MAX_SPELLING = 2, 70, 30
 
 
 class GroupedOption(click.Option):
-    """An option in one of `GROUPS`. Help and messages show its first spelling. A wrong value is collected."""
+    """An option in one of `GROUPS`, or in a group with a title. Help and messages show its first spelling.
 
-    def __init__(self, *arguments: Any, group: str = "", **settings: Any) -> None:
+    A wrong value is collected.
+    """
+
+    def __init__(self, *arguments: Any, group: str = "", group_title: str = "", **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.group = group
+        self.group, self.group_title = group, group_title
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Return the value as the option's type; None after a mistake, which the command reports with all others."""
@@ -95,27 +99,28 @@ class _WithExamples(click.Command):
             formatter.write_text("\n\n".join(parts if ctx.meta.get("all") else short))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options: all, in the order of `GROUPS`, or those of `--help`."""
+        """Write the options: all, in the order of their groups, or those of `--help`."""
         is_all = ctx.meta.get("all")
         options = {option.opts[0]: option for option in self.get_params(ctx)}
         if not is_all:
             names = self.shown or [name for name in options if name != "--help"]
             options = {name: options[name] for name in dict.fromkeys((*names, "--help-all"))}
-        rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
+        titles = GROUPS | _titles_of_engines(options.values()) | LAST_GROUPS
+        rows: dict[str, list[tuple[str, str]]] = {group: [] for group in titles}
         for option in options.values():
             row = option.get_help_record(ctx)
             if row is None or not row[1]:
                 continue
             if is_all:
                 group = option.group if isinstance(option, GroupedOption) else ""
-                rows[group if group in GROUPS else ""].append(row)
+                rows[group if group in titles else ""].append(row)
             else:
                 rows[""].append(_short(*row))
             if is_all and isinstance(option, GroupedOption):
                 rows["compat"] += ((other, f"Same as {option.opts[0]}.") for other in option.opts[1:])
-        for group in (*list(GROUPS)[1:], ""):
+        for group in (*list(titles)[1:], ""):
             if rows[group]:
-                with formatter.section(GROUPS[group]):
+                with formatter.section(titles[group]):
                     formatter.write_dl(rows[group])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -221,6 +226,11 @@ def _short(option: str, text: str) -> tuple[str, str]:
     if len(option) > MAX_SPELLING and "|" in values:
         option, text = f"{name} NAME", f"{text.rstrip('.')}: {values.strip('[]').replace('|', ', ')}."
     return option, text + gap + added
+
+
+def _titles_of_engines(options: Iterable[click.Parameter]) -> dict[str, str]:
+    grouped = (option for option in options if isinstance(option, GroupedOption))
+    return {option.group: option.group_title for option in grouped if option.group_title}
 
 
 def _show_all(ctx: click.Context, _option: click.Parameter, is_set: bool) -> None:

@@ -51,7 +51,8 @@ def _option(name: str, field: "FieldInfo", changed: Mapping[str, Any], spellings
         settings.update(type=str, multiple=True, callback=_pairs)
     else:
         settings.update(type=PATH if kind is Path else str, multiple=get_origin(kind) is list)
-    return GroupedOption([name, *flags], group=str(extra.get("group") or ""), **{**settings, **changed})
+    group, title = (str(extra.get(key) or "") for key in ("group", "group_title"))
+    return GroupedOption([name, *flags], group=group, group_title=title, **{**settings, **changed})
 
 
 def _without_none(annotation: Any) -> Any:

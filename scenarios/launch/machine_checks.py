@@ -22,6 +22,7 @@ from qsl.tokenizers import load_tokenizer
 from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
 from runs.errors import HarnessError, InputError, SetupError
+from runs.extensions import AUDIT_GROUP, ENGINE_GROUP, find_extensions
 from runs.harness import HARNESS_ROOT, IN_CHECKOUT, INSTALL, PROGRAM, harness_facts
 from runs.machine.accelerators import accelerators, described
 from runs.machine.environment import host_facts, loadgen_facts, software_versions, usable_cores, vllm_is_cpu_build
@@ -70,6 +71,7 @@ class DoctorRequest:
     ("machine/LoadGen", "error", OURS, "installation of LoadGen's Python binding", "make setup"),
     ("machine/vLLM", "error", OURS, "installation of vLLM for this machine", "make setup"),
     ("machine/package", "error", OURS, "packages that break vLLM", "make clean setup"),
+    ("machine/extension", "error", OURS, "engines and audits of other packages", "correct or uninstall the package"),
     ("machine/model", "error", OURS, "files of the model", "give a complete model folder"),
     ("machine/data-set", "error", OURS, "dataset file", "write the dataset with scripts/prepare_dataset.py"),
     ("machine/cache", "error", OURS, "directory of the cache", "set MLPERF_LLAMA_VLLM_CACHE"),
@@ -83,6 +85,7 @@ def examine_machine(request: DoctorRequest) -> Iterator[Finding]:
         ("harness", True, _harness),
         ("host", True, _host),
         ("vLLM", True, _vllm),
+        ("extension", True, _extensions),
         ("cache", request.model_path is None, _embedded_model),
         ("model", request.model_path is not None, _model),
         ("data-set", request.dataset_path is None, _bundled_data),
@@ -212,6 +215,16 @@ def _installed_wrongly() -> Iterator[CheckRow]:
         if importlib.util.find_spec(package):
             fix = "uninstall this package, or run `make clean setup`"
             yield "package", "error", f"{package} breaks the CPU build of vLLM: {fix}"
+
+
+def _extensions(_: DoctorRequest) -> Iterator[CheckRow]:
+    from compliance.audits.discovery import AUDIT_FAULTS
+    from sut.engines import ENGINE_FAULTS
+
+    for group, faults in ((ENGINE_GROUP, ENGINE_FAULTS), (AUDIT_GROUP, AUDIT_FAULTS)):
+        for extension in find_extensions(group):
+            fault = faults.get(extension.name)
+            yield "extension", *(("error", f"{fault.message}; {fault.fix}") if fault else ("pass", extension.origin))
 
 
 def _computes_on(machine: Machine) -> tuple[Severity, str]:

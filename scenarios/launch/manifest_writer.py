@@ -21,6 +21,7 @@ from qsl.model_files import file_hashes
 from qsl.tokenizers import load_tokenizer
 from runs.benchmark import Target
 from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, Interrupted, error_record
+from runs.extensions import ENGINE_GROUP, find_extension
 from runs.files.reading import MAX_WEIGHTS_BYTES
 from runs.files.writing import remove_temporary, sha256_of, write_atomic, write_json
 from runs.harness import harness_facts
@@ -31,11 +32,12 @@ from runs.machine.accelerators import accelerators
 from runs.machine.environment import host_facts, loadgen_facts, software_versions
 from runs.numbers.result import RunNumbers, write_result
 from runs.processes.interrupts import wait_for_result as wait_for
+from runs.record.engines.engine_records import BUILT_IN_ENGINES
 from runs.record.engines.server_facts import prompt_reuse
 from runs.record.engines.server_notes import late_client, late_ends
 from runs.record.manifest import Manifest, ManifestStatus, read_manifest, write_manifest
 from runs.record.new_run import taken
-from runs.record.observed import Harness, Host, Loadgen, Model, Observed
+from runs.record.observed import EnginePackage, Harness, Host, Loadgen, Model, Observed
 from runs.record.official_inputs import model_reasons
 from runs.wording import shortened_list
 from scenarios.console import say
@@ -78,6 +80,7 @@ def open_manifest(run: PreparedRun) -> None:
             harness=Harness(**harness_facts()),
             software=software_versions(),
             loadgen=Loadgen(**loadgen_facts()),
+            engine_package=_package(run.plan.engine),
             host=Host(**host_facts()),
             accelerators=[{**row, "host": node.name} for node in run.plan.nodes for row in node.accelerator]
             if run.plan.nodes
@@ -100,6 +103,14 @@ def open_manifest(run: PreparedRun) -> None:
         if run.quality_results is not None:
             write_atomic(run_dir.quality_results, run.quality_results)
         write_manifest(run_dir.manifest, manifest)
+
+
+def _package(engine: str) -> EnginePackage | None:
+    """Return the package of an engine; None for an engine of the harness."""
+    if engine in BUILT_IN_ENGINES:
+        return None
+    origin = find_extension(ENGINE_GROUP, engine)
+    return EnginePackage(name=origin.package, version=origin.version)
 
 
 def start_hashing(run: PreparedRun) -> "Future[dict[str, str]]":

@@ -20,7 +20,6 @@ from runs.benchmark import Benchmark
 from runs.errors import SetupError
 from runs.files.reading import read_whole
 from runs.mistakes import Mistakes
-from runs.record.engines.engine_records import engine_record
 from runs.record.layout import RunDir
 from runs.record.manifest import ReplicasPlan, RunPlan
 from runs.record.observed import Weights
@@ -32,7 +31,6 @@ from scenarios.launch.planned_engine import plan_engine
 from scenarios.launch.resolved_options import ResolvedOptions, resolve_options
 from scenarios.launch.run_config import RunConfig
 from sut.engine_kind import EngineKind, EnginePlan, RunFacts
-from sut.engines import ENDPOINT
 
 if TYPE_CHECKING:
     from compliance.judge.finding import Finding
@@ -99,7 +97,7 @@ def prepare(
     mistakes = Mistakes()
     resolved = resolve_options(config, kind, mistakes)
     if not mistakes:
-        check_installed(vllm=engine_record(resolved.kind.name).computes_here and config.cluster is None)
+        check_installed(vllm=resolved.kind.uses_vllm and config.cluster is None)
     inputs = _inputs(resolved, say, mistakes)
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.scenario}-{resolved.mode}"
     run_dir = RunDir(config.output_log_dir or Path("output") / name)
@@ -111,7 +109,7 @@ def prepare(
     plan = _run_plan(inputs, engine, replicas, rows, audit=conf.audit_config is not None, trial=conf.trial)
     resolved.kind.check_ready(config)
     declared = _declaration_findings(config)
-    hints = [*engine.hints, *_hints(config, engine.environment), *conf.notes]
+    hints = [*engine.hints, *_hints(config, resolved.kind, engine.environment), *conf.notes]
     hints += [one.sentence for one in declared if one.violated]
     notes = [*engine.notes, f"LoadGen settings from {conf.path}", *hints]
     if Path("audit.config").exists() and conf.audit_config is None:
@@ -165,7 +163,7 @@ def _inputs(resolved: ResolvedOptions, say: Say, mistakes: Mistakes) -> _Inputs:
         resolved=resolved,
         model=model,
         model_path=model_path,
-        weights=read_weights(model.folder) if model and engine_record(resolved.kind.name).computes_here else None,
+        weights=read_weights(model.folder) if model and resolved.kind.record.computes_here else None,
         dataset_path=dataset_path,
         dataset=dataset,
     )
@@ -237,7 +235,7 @@ def _run_plan(
         compiles=engine.compiles,
         trial=trial,
         engine_start_timeout_s=config.engine_start_timeout_s,
-        stall_timeout_s=max(config.stall_timeout_s, config.request_timeout or 0.0),
+        stall_timeout_s=max(config.stall_timeout_s, resolved.kind.longest_response_s(config)),
     )
 
 
@@ -280,7 +278,7 @@ def _model(resolved: ResolvedOptions, say: Say) -> tuple[ModelFacts | None, str]
     config, kind = resolved.config, resolved.kind
     if kind.own_model is not None and config.model_path is None:
         return None, kind.own_model
-    if config.model_path == BYTES and kind.name == ENDPOINT:  # a server that sends text, of an unknown model
+    if config.model_path == BYTES and kind.may_lack_model:
         return None, BYTES
     steps: list[str] = []
 
@@ -302,7 +300,7 @@ def _common_lead(prompts: list[list[int]]) -> int:
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
 
 
-def _hints(config: RunConfig, environment: dict[str, str]) -> list[str]:
+def _hints(config: RunConfig, kind: EngineKind[Any], environment: dict[str, str]) -> list[str]:
     hints = [
         f"environment variable {name}={os.environ[name]} overrides the harness default {value}"
         for name, value in environment.items()
@@ -314,7 +312,7 @@ def _hints(config: RunConfig, environment: dict[str, str]) -> list[str]:
         )
     if config.num_workers is not None:
         hints.append(f"--num-workers {config.num_workers} is ignored; one event loop serves all queries")
-    if config.engine == ENDPOINT and config.model_path is None:
+    if kind.record.is_server and config.model_path is None:
         hints.append("prompts are tokenized for the embedded model; give the server's model with --model-path")
     return hints
 

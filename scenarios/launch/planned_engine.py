@@ -4,7 +4,7 @@ from runs.errors import InputError
 from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace, ReplicasPlan
 from scenarios.launch.resolved_options import ResolvedOptions
 from sut.engine_kind import EnginePlan, RunFacts
-from sut.planned_replica import PlannedReplica
+from sut.planned_replica import PlannedReplica, plan_replicas
 
 
 def plan_engine(resolved: ResolvedOptions, run: RunFacts) -> tuple[EnginePlan, ReplicasPlan | None]:
@@ -22,7 +22,7 @@ def plan_engine(resolved: ResolvedOptions, run: RunFacts) -> tuple[EnginePlan, R
         why = kind.wants_replicas(config, run)
         if not why:
             return kind.plan(config, run), None
-    planned = kind.plan_replicas(config, run, count)
+    planned = plan_replicas(kind, config, run, count)
     if count is None and len(planned) == 1 and not kind.own_processes:
         return kind.plan(config, run), None
     engine, places = _together(planned)

@@ -17,7 +17,7 @@ from runs.harness import HARNESS_ROOT, PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from runs.mistakes import Mistakes
 from scenarios.checked_options import CheckedOptions, check_options
-from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
+from sut.engines import DEFAULT, ENGINE_FAULTS, KINDS, EngineOptions
 from sut.http.secret_options import without_secrets
 
 # Default user.conf: for the benchmark's dataset; for fewer rows; for the embedded dataset, unless the run is a trial
@@ -192,6 +192,8 @@ class RunOptions(CheckedOptions):
     @field_validator("engine")
     @classmethod
     def _known_engine(cls, value: str) -> str:
+        if value in ENGINE_FAULTS:
+            raise ENGINE_FAULTS[value]
         if value not in KINDS:
             raise ValueError(f"unknown engine; choose from {', '.join(KINDS)}")
         return value
@@ -258,7 +260,7 @@ def split_config(
 
 
 def make_config(values: dict[str, Any]) -> RunConfig:
-    """Validate the values of a run. With --api-server alone, the engine is endpoint.
+    """Validate the values of a run. Without --engine, an option such as --api-server selects the engine.
 
     Raises:
         InputError: If values are wrong; the message names each key, its value and the allowed values.
@@ -269,8 +271,10 @@ def make_config(values: dict[str, Any]) -> RunConfig:
 
 def check_config(mistakes: Mistakes, values: dict[str, Any]) -> RunConfig | None:
     """Return the values of a run without the wrong values, which are added to the mistakes; None if one is missing."""
-    if values.get("api_server") and not values.get("engine") and not values.get("vllm"):
-        values = {**values, "engine": ENDPOINT}
+    if not values.get("engine") and not values.get("vllm"):
+        for kind in KINDS.values():
+            if kind.chosen_by is not None and values.get(kind.chosen_by):
+                values = {**values, "engine": kind.name}
     return check_options(mistakes, RunConfig, values, f"see `{PROGRAM} {mistakes.command} --help-all`")
 
 

@@ -125,8 +125,7 @@ class RunProcess:
         progress, request_log = self.progress, self._request_log
         progress.time_ns = time.time_ns()
         if progress.phase == "engine":
-            is_running = self.plan.engine == "endpoint" and not self.plan.engine_options.get("serve")
-            progress.stage = "checking the server" if is_running else start_stage(self.run_dir.engine_log)
+            progress.stage = start_stage(self.run_dir.engine_log) if self.plan.starts_engine else "checking the server"
         self._stages.enter(progress.doing)
         if self._sut is not None:
             progress.issued, progress.completed = self._sut.issued, self._sut.completed

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, SetupError
-from sut.dummy.dummy_kind import SHORTEST_OUTPUT
+from sut.dummy.dummy_options import SHORTEST_OUTPUT
 from sut.dummy.fault import Fault
 from sut.engine import Engine, EngineLimits, EngineReport, Request
 

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
-from runs.files.fields import options_in
+from runs.files.fields import Amount, Count, strictly
+from runs.record.engines.engine_records import EngineRecord
+from sut.dummy.dummy_options import SHORTEST_OUTPUT, DummyOptions
 from sut.dummy.fault import Fault
 from sut.engine_kind import EngineKind, EnginePlan, RunFacts
 
@@ -15,51 +17,15 @@ if TYPE_CHECKING:
     from runs.record.manifest import RunPlan
     from sut.dummy.dummy_engine import DummyEngine
 
-LONGEST = 1e9  # ms or µs, for an option's maximum
-SHORTEST_OUTPUT = 32
-_dummy = options_in("dummy")
 
+class DummyConfiguration(BaseModel):
+    """The dummy engine's settings, and fields of tests."""
 
-class DummyOptions(BaseModel):
-    """Options of the dummy engine."""
+    model_config = strictly("allow")
 
-    model_config = ConfigDict(defer_build=True)
-
-    dummy_ttft_ms: float = _dummy(
-        "Time to first token, in ms. Default: 2; 80 in an audit that compares rates.", "MS", 2.0, ge=0, le=LONGEST
-    )
-    dummy_tpot_ms: float = _dummy("Time per output token, in ms. Default: 0.05.", "MS", 0.05, ge=0, le=LONGEST)
-    dummy_prefill_us: float = _dummy(
-        "Time per prompt token, in µs, added to the time to first token. Default: 0.", "US", 0.0, ge=0, le=LONGEST
-    )
-    dummy_slots: int = _dummy(
-        "Maximum number of requests that are computed concurrently; 0 = all. Default: 0; 1 in an audit that compares "
-        "rates.",
-        "N",
-        0,
-        ge=0,
-    )
-    dummy_shortest_tokens: int = _dummy(
-        f"Shortest output, in tokens. The prompt decides the length. Default: {SHORTEST_OUTPUT}.",
-        "N",
-        SHORTEST_OUTPUT,
-        ge=1,
-    )
-    dummy_noise: float = _dummy(
-        "Random variation of the speed, per run and per request: relative standard deviation. Default: 0.",
-        "SHARE",
-        0.0,
-        ge=0,
-        le=0.5,
-    )
-    dummy_seed: int | None = _dummy(
-        "Random seed of --dummy-noise. Default: a new seed at each start of the engine.", "N", ge=0
-    )
-    dummy_fault: list[str] = _dummy(
-        "Inject a fault at query N. Repeatable. KIND is start, raise, fail, die, swallow, twice, empty or freeze.",
-        "KIND[@N]",
-        [],
-    )
+    slots: Count
+    prefill_us: Amount
+    shortest_tokens: Count
 
 
 class DummyKind(EngineKind[DummyOptions]):
@@ -69,6 +35,15 @@ class DummyKind(EngineKind[DummyOptions]):
     help = "no model"
     options = DummyOptions
     own_model = "bytes"  # name of the tokenizer without files
+    record = EngineRecord(
+        runs_model=False,
+        computes_here=False,
+        prints_configuration=False,
+        may_preempt=False,
+        batch_field="slots",
+        configuration=DummyConfiguration,
+        option_prefix="dummy_",
+    )
     # Half of the bundled articles then take long enough to be measured.
     audit_pace: ClassVar[Mapping[str, Any]] = {"dummy_ttft_ms": 80.0, "dummy_slots": 1}
 

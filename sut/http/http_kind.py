@@ -1,18 +1,18 @@
 """A server as a kind of engine: its options, and the plan of a run from them."""
 
-import asyncio
 import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
-from runs.files.fields import options_in
+from runs.files.fields import AtLeastOne, Text, options_in, strictly
 from runs.mistakes import Mistakes
+from runs.record.engines.engine_records import EngineRecord
 from sut.engine_kind import EngineKind, EnginePlan, ModelPart, RunFacts
 from sut.http.dialects import DIALECTS, MAY_OMIT, MAY_RENAME, SENT_FIELDS, fix_of_field
 from sut.http.secret_options import HEADER_VARIABLE, SECRET_FIELDS, body_fields
@@ -27,7 +27,7 @@ CONNECTIONS = 1024
 # Connections in SingleStream: the next query is sent while the end of an earlier response is still arriving.
 SINGLE_STREAM_CONNECTIONS = 16
 CLIENT = "MLPERF_ENDPOINT_CLIENT"  # environment variable: number of a client process, and number of clients
-_endpoint = options_in("endpoint")
+_endpoint = options_in("endpoint", "Server as the engine")
 
 
 class EndpointOptions(BaseModel):
@@ -162,13 +162,46 @@ def _check_fields(options: EndpointOptions, mistakes: Mistakes) -> dict[str, Any
     return extra
 
 
+class ServersConfiguration(BaseModel):
+    """Facts that servers report, and that their operator declares."""
+
+    model_config = strictly("allow")
+
+    dialect: Text
+    connections: AtLeastOne
+    enable_prefix_caching: bool  # value that the server reports; False if it reports none
+    declared: dict[str, Any] | None
+    told_by_the_server: Annotated[dict[str, Any], Field(min_length=1)]
+    probes: Annotated[dict[str, Any], Field(min_length=1)]
+
+
 class EndpointKind(EngineKind[EndpointOptions]):
     """The client of a server."""
 
     name = "endpoint"
     help = "a server that speaks HTTP"
     options = EndpointOptions
+    chosen_by = "api_server"
     own_processes = True
+    may_lack_model = True  # the model of a server that sends text
+    record = EngineRecord(
+        computes_here=False,
+        prints_configuration=False,
+        batch_field="connections",
+        configuration=ServersConfiguration,
+        named_options=(
+            "api_server",
+            "api_model_name",
+            "api_dialect",
+            "api_key_env",
+            "api_connections",
+            "api_omit",
+            "api_rename",
+            "extra_body",
+            "header",
+            "serve",
+        ),
+    )
 
     def reads(self, options: EndpointOptions) -> frozenset[ModelPart]:
         from sut.http.address import addresses
@@ -258,8 +291,13 @@ class EndpointKind(EngineKind[EndpointOptions]):
             unofficial_reasons=reasons,
         )
 
+    def longest_response_s(self, options: EndpointOptions) -> float:
+        return options.request_timeout or 0.0
+
     def check_ready(self, options: EndpointOptions) -> None:
         """Check that each server responds, and has the model and the route. A server of --serve is not started yet."""
+        import asyncio
+
         from sut.http.address import Access, addresses
         from sut.http.server import choose_dialect, read_card
 
@@ -272,6 +310,23 @@ class EndpointKind(EngineKind[EndpointOptions]):
 
         if not options.serve:
             asyncio.run(check())
+
+    def lacks_generated_ids(self, plan: "RunPlan") -> str:
+        """Return the dialect of a server that sends text. A server of --serve is not started yet."""
+        import asyncio
+
+        from sut.http.address import Access, addresses
+        from sut.http.server import choose_dialect, read_card
+
+        options = plan.engine_options
+        if options["serve"]:
+            return ""
+        dialect = DIALECTS.get(options["api_dialect"] or "")
+        if dialect is None:
+            address, access = addresses(options["api_server"])[0], Access.of(options)
+            card = asyncio.run(read_card(address, access, options["api_model_name"]))
+            dialect = asyncio.run(choose_dialect(address, access, card.owned_by, None))
+        return f"server {options['api_server']} sends text ({dialect.name})" if dialect.sends_text else ""
 
     def make(self, plan: "RunPlan") -> "Engine":
         from sut.http.address import Access, addresses

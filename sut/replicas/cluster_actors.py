@@ -14,7 +14,7 @@ from runs.harness import harness_facts
 from runs.machine.accelerators import accelerators
 from runs.machine.environment import host_facts, software_versions
 from sut.engines import engine_kind
-from sut.planned_replica import PlannedReplica
+from sut.planned_replica import PlannedReplica, plan_replicas
 from sut.replicas.cluster import PlanRequest
 from sut.replicas.messages import ReplicaSpec
 from sut.replicas.processes import ReplicaProcess
@@ -57,7 +57,7 @@ class NodeProbe:
         """Return the plans for this node, or the error that refuses them."""
         kind = engine_kind(wanted.engine)
         try:
-            return kind.plan_replicas(kind.options.model_validate(wanted.asked), wanted.run, wanted.count)
+            return plan_replicas(kind, kind.options.model_validate(wanted.asked), wanted.run, wanted.count)
         except HarnessError as error:
             return error_record(error)
 

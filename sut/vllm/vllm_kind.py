@@ -13,6 +13,7 @@ from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError, SetupError
 from runs.files.fields import options_in
 from runs.harness import PROGRAM
+from runs.record.engines.engine_records import EngineRecord
 from runs.record.official_inputs import OTHER_WEIGHTS, option_reasons
 from runs.wording import counted
 from sut.engine_kind import EngineKind, EnginePlan, ModelPart, RunFacts
@@ -94,6 +95,8 @@ class VllmKind(EngineKind[VllmOptions]):
     name = "vllm"
     help = "in this process"
     options = VllmOptions
+    record = EngineRecord(named_options=("dtype", "tensor_parallel_size"))
+    uses_vllm = True
     has_priorities = True
     _has_server: ClassVar[bool] = False  # whether this process has started the server of sut/vllm/core_process.py
 

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from runs.errors import InputError, SetupError
-from runs.record.engines.engine_records import ENGINE_RECORDS, EngineRecord
+from runs.record.engines.engine_records import EngineRecord, engine_record
 from sut.engine_kind import EngineKind
 from sut.engines import DEFAULT, KINDS, EngineOptions, engine_kind, refuse_options_of_others
 from sut.vllm.machine import Machine
@@ -23,7 +23,7 @@ def kind(request: pytest.FixtureRequest) -> EngineKind[Any]:
 
 def test_each_engine_kind_has_one_name(kind: EngineKind[Any]) -> None:
     assert engine_kind(kind.name) is kind
-    assert kind.name in ENGINE_RECORDS
+    assert engine_record(kind.name) is kind.record
     assert DEFAULT in KINDS
 
 
@@ -41,11 +41,11 @@ def test_default_options_give_a_serializable_plan(kind: EngineKind[Any]) -> None
 
 
 def test_options_of_another_kind_are_refused(kind: EngineKind[Any]) -> None:
-    foreign_options = {"dummy": {"dtype": "half"}, "vllm": {"dummy_slots": 3}, "endpoint": {"dtype": "half"}}
+    foreign_options = {"dummy_slots": 3} if "dtype" in kind.options.model_fields else {"dtype": "half"}
     with pytest.raises(InputError, match=f"the {kind.name} engine takes no --"):
-        refuse_options_of_others(kind, EngineOptions(**foreign_options[kind.name]))
-    default = {"dummy": {"dtype": None}, "vllm": {"dummy_slots": 0}, "endpoint": {"dtype": None}}
-    refuse_options_of_others(kind, EngineOptions(**default[kind.name]))
+        refuse_options_of_others(kind, EngineOptions(**foreign_options))
+    default = {"dummy_slots": 0} if "dtype" in kind.options.model_fields else {"dtype": None}
+    refuse_options_of_others(kind, EngineOptions(**default))
 
 
 def test_all_contradictions_between_options_of_a_server_are_reported_together() -> None:
@@ -62,7 +62,8 @@ def test_all_contradictions_between_options_of_a_server_are_reported_together() 
 def test_an_unknown_kind_is_refused_and_has_all_obligations() -> None:
     with pytest.raises(SetupError, match="unknown engine 'other'"):
         engine_kind("other")
-    unknown = EngineRecord()
+    unknown = engine_record("other")
+    assert unknown == EngineRecord()
     assert unknown.runs_model
     assert unknown.prints_configuration
 

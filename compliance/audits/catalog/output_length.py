@@ -37,10 +37,7 @@ class OutputLength(TwoModeAudit):
     def compare(
         self, responses: "dict[int, Ids]", logged: "Responses", performance: "RunArtifacts", threshold: float
     ) -> Iterator[Finding]:
-        issued = [(entry.qsl_idx, len(ids)) for entry, ids in logged]
-        if performance.dir.requests.exists():
-            table = performance.request_table
-            issued = list(zip(table.sample_index.tolist(), table.output_tokens.tolist(), strict=True))
+        issued = self.lengths_by_sample(performance, logged)
         if not issued:
             return
         mean_tokens = fmean(length for _, length in issued)

@@ -1,15 +1,25 @@
 """The requirements of a run's manifest, by the kind of its engine.
 
-Rules use this table instead of the run's manifest, which may be forged.
+The code of each kind declares them (`EngineKind.record` in sut/engine_kind.py). Rules use this declaration instead of
+the run's manifest, which may be forged.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import cache
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from runs.files.fields import Amount, AtLeastOne, Count, Text, strictly
+from runs.errors import SetupError
+from runs.extensions import ENGINE_GROUP, find_extension, load_object
+from runs.files.fields import AtLeastOne, Text, strictly
 
+# The engines of the harness: name → class of the kind. A new engine is a package in sut/ and a line here. `sut` imports
+# this package, so the classes are imported by name, and each only when it is needed.
+BUILT_IN_ENGINES = {
+    "vllm": "sut.vllm.vllm_kind:VllmKind",
+    "endpoint": "sut.http.http_kind:EndpointKind",
+    "dummy": "sut.dummy.dummy_kind:DummyKind",
+}
 DEFAULT_ENGINE = "vllm"
 
 
@@ -36,29 +46,6 @@ class VllmConfiguration(BaseModel):
     environment: dict[str, str]
 
 
-class ServersConfiguration(BaseModel):
-    """Facts that servers report, and that their operator declares."""
-
-    model_config = strictly("allow")
-
-    dialect: Text
-    connections: AtLeastOne
-    enable_prefix_caching: bool  # value that the server reports; False if it reports none
-    declared: dict[str, Any] | None
-    told_by_the_server: Annotated[dict[str, Any], Field(min_length=1)]
-    probes: Annotated[dict[str, Any], Field(min_length=1)]
-
-
-class DummyConfiguration(BaseModel):
-    """The dummy engine's settings, and fields of tests."""
-
-    model_config = strictly("allow")
-
-    slots: Count
-    prefill_us: Amount
-    shortest_tokens: Count
-
-
 @dataclass(frozen=True)
 class EngineRecord:
     """Requirements of a kind of engine. The defaults are the strictest values; they apply to unknown engines."""
@@ -78,38 +65,13 @@ class EngineRecord:
         return self.runs_model and not self.computes_here
 
 
-ENGINE_RECORDS: dict[str, EngineRecord] = {
-    "vllm": EngineRecord(named_options=("dtype", "tensor_parallel_size")),
-    "endpoint": EngineRecord(
-        computes_here=False,
-        prints_configuration=False,
-        batch_field="connections",
-        configuration=ServersConfiguration,
-        named_options=(
-            "api_server",
-            "api_model_name",
-            "api_dialect",
-            "api_key_env",
-            "api_connections",
-            "api_omit",
-            "api_rename",
-            "extra_body",
-            "header",
-            "serve",
-        ),
-    ),
-    "dummy": EngineRecord(
-        runs_model=False,
-        computes_here=False,
-        prints_configuration=False,
-        may_preempt=False,
-        batch_field="slots",
-        configuration=DummyConfiguration,
-        option_prefix="dummy_",
-    ),
-}
-
-
-def engine_record(kind: str) -> EngineRecord:
-    """Return the requirements of a kind of engine; the strictest for an unknown kind."""
-    return ENGINE_RECORDS.get(kind, EngineRecord())
+@cache
+def engine_record(name: str) -> EngineRecord:
+    """Return the requirements of a kind of engine; the strictest for an unknown or unusable kind."""
+    try:
+        target = BUILT_IN_ENGINES.get(name)
+        kind = load_object(target) if target is not None else find_extension(ENGINE_GROUP, name).load()
+    except SetupError:
+        kind = None
+    record = getattr(kind, "record", None)
+    return record if isinstance(record, EngineRecord) else EngineRecord()

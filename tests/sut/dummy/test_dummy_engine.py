@@ -12,7 +12,7 @@ from runs.errors import ExecutionError, InputError, SetupError
 from scenarios.launch.plan import prepare
 from scenarios.launch.run_config import make_config
 from sut.dummy.dummy_engine import DummyEngine
-from sut.dummy.dummy_kind import SHORTEST_OUTPUT
+from sut.dummy.dummy_options import SHORTEST_OUTPUT
 from sut.dummy.fault import FAULT_KINDS, Fault, FaultKind
 from sut.engine import Request
 from sut.engines import make_engine
