@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pydantic import FiniteFloat
+
+from runs.files.fields import AtLeastOne, Count, StrictModel
 from runs.rounds import CURRENT_ROUND, RoundBenchmark, TokenLimits
 
 Scenario = Literal["Offline", "Server", "SingleStream", "Interactive"]
@@ -25,16 +28,15 @@ LOADGEN_SCENARIO: dict[Scenario, str] = {
 MIN_TOKENS_LOADGEN_ACCEPTS = 2
 
 
-@dataclass(frozen=True)
-class SamplingPolicy:
+class SamplingPolicy(StrictModel):
     """The sampling of tokens, and the limits of a response's length."""
 
-    temperature: float
-    top_p: float
+    temperature: FiniteFloat
+    top_p: FiniteFloat
     top_k: int
     seed: int
-    min_tokens: int
-    max_tokens: int
+    min_tokens: Count
+    max_tokens: AtLeastOne
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ All calls in both directions happen on the thread of one asyncio event loop, exc
 import asyncio
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,7 +51,7 @@ class Request:
 
 @cache
 def _with_lengths(policy: SamplingPolicy, lengths: tuple[int, int]) -> SamplingPolicy:
-    return replace(policy, min_tokens=lengths[0], max_tokens=lengths[1])
+    return policy.model_copy(update={"min_tokens": lengths[0], "max_tokens": lengths[1]})
 
 
 class Sink(Protocol):

@@ -164,9 +164,7 @@ def _ends(evidence: Evidence) -> Iterator[Finding]:
     if reasons := set(table.finish_reason) - ENDS:
         text = f"finish reasons: {', '.join(sorted(reasons))[:80]}, required: {' or '.join(sorted(ENDS))}"
         yield stated("P-4/other_limit", text, evidence.dir.requests)
-    least, limit = plan.sampling.get("min_tokens"), plan.sampling.get("max_tokens")
-    if not isinstance(limit, int) or not isinstance(least, int):
-        return
+    least, limit = plan.sampling.min_tokens, plan.sampling.max_tokens
     if plan.engine_record.is_server:
         least = 0  # some servers ignore min_tokens
     cut = np.array([reason == LENGTH for reason in table.finish_reason])

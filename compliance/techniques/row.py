@@ -301,7 +301,7 @@ def _conditions(manifest: Manifest | None, run: FinishedRun | None) -> Columns:
             "model_sha256": uuid.uuid5(_RUN_IDS, sorted_json(model)).hex if model else None,
             "engine_version": facts.get(f"versions.{plan.engine}"),
             "engine_options": sorted_json(plan.engine_options),
-            "sampling": sorted_json(plan.sampling),
+            "sampling": sorted_json(plan.sampling.model_dump()),
             "official": manifest.official,
         }
     if run is not None:

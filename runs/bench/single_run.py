@@ -34,7 +34,7 @@ def bench_of_run(run_dir: Path, label: str | None = None) -> BenchRecord:
     kind, concurrency = _kind(run)
     limits = _limits(settings)
     sampling = plan.sampling
-    exact = sampling["max_tokens"] if sampling["min_tokens"] == sampling["max_tokens"] else None
+    exact = sampling.max_tokens if sampling.min_tokens == sampling.max_tokens else None
     measured = measure_run(
         run_dir,
         number=1,

@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from runs.benchmark import Mode, Scenario
+from runs.benchmark import Mode, SamplingPolicy, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
 from runs.extensions import ENGINE_GROUP, find_extensions
 from runs.files.fields import (
@@ -63,6 +63,8 @@ _LATER = frozenset({
     *("trial", "plan.trial", "plan.replicas.kept", "plan.concurrency", "plan.rows", f"{_CLIENT}.text"),
     *("plan.replicas.twins", "plan.schedule_rng_seed"),
     *(f"{_CLIENT}.last_token_to_loadgen", f"{_CLIENT}.last_token_to_end", f"{_CLIENT}.text.tokens_for_loadgen"),
+    *(f"{_CLIENT}.{name}" for name in ("chunks", "loop_lag", "connections_renewed")),
+    *(f"{_CLIENT}.text.{name}" for name in ("prompt_tokens_by_usage", "prompt_tokens_sent", "long", "padded")),
     *("observed.loadgen.build", f"{_CLIENT}.text.with_finish_reason", f"{_CLIENT}.text.without_finish_reason"),
 })  # fmt: skip
 
@@ -177,7 +179,7 @@ class RunPlan(BaseModel):
     model_path: str
     engine_options: dict[str, Any]
     environment: dict[str, str]  # variables set for the run's process
-    sampling: dict[str, Any]
+    sampling: SamplingPolicy
     admission: AdmissionPlan | None = None  # None = queries are admitted at once
     concurrency: int | None = Field(default=None, ge=1)  # limit of open queries in a closed loop; None = no closed loop
     replicas: ReplicasPlan | None = None  # None = one engine, in the run's process
@@ -217,15 +219,6 @@ class RunPlan(BaseModel):
     def engine_record(self) -> EngineRecord:
         """The requirements of this engine's configuration."""
         return engine_record(self.engine)
-
-
-class Sampling(StrictModel):
-    temperature: FiniteFloat
-    top_p: FiniteFloat
-    top_k: int
-    seed: int
-    min_tokens: Count
-    max_tokens: AtLeastOne
 
 
 class WarmUp(StrictModel):
@@ -271,10 +264,10 @@ class ReplicaRecord(StrictModel):
     pid: AtLeastOne
     devices: list[str]
     cores: list[int]
-    start_s: Amount
+    start_s: Amount  # from the start of the process to a ready engine
     weights_sha256: dict[Text, Sha256]
     environment: dict[str, str]
-    cpu_s: Amount
+    cpu_s: Amount = 0.0  # processor time at the end of the run
 
 
 class Manifest(BaseModel):
@@ -332,7 +325,6 @@ class Manifest(BaseModel):
                 raise ValueError(f"{', '.join(absent)}: missing in the manifest of a finished run")
             if self.error is not None:
                 raise ValueError("error: present for a finished run")
-            Sampling.model_validate(self.plan.sampling)
             kind.configuration.model_validate(self.engine.configuration)
         return self
 

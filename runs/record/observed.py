@@ -152,52 +152,71 @@ class LatenessSummary(StrictModel):
 
 
 class TextResponses(StrictModel):
-    """The text responses of a server, to the timed queries."""
+    """The text responses of a server to the timed queries. The client counts in this object during a run."""
 
-    model_config = strictly("allow")
+    model_config = strictly("allow", frozen=False)
 
     is_tokenized: bool  # True if tokens were counted with the model's tokenizer; otherwise LoadGen got zeros
-    # Tokens of the responses with usage, by both counts.
-    responses_with_usage: Count
-    tokens_by_usage: Count
-    tokens_by_tokenizer: Count
-    responses_estimated: Count  # responses whose tokens are the number of chunks
-    short: Count
-    empty: Count  # responses without text
+    # Tokens of the responses with usage: by both counts, and as LoadGen received them (0 in earlier versions).
+    responses_with_usage: Count = 0
+    tokens_by_usage: Count = 0
+    tokens_by_tokenizer: Count = 0
+    tokens_for_loadgen: Count = 0
+    # Prompt tokens of the same responses, by both counts.
+    prompt_tokens_by_usage: Count = 0
+    prompt_tokens_sent: Count = 0
+    responses_estimated: Count = 0  # responses whose tokens are the number of chunks
+    # short, long: responses with fewer and with more tokens than requested
+    short: Count = 0
+    long: Count = 0
+    empty: Count = 0  # responses without text
     # with_finish_reason includes responses before the timed run; without_finish_reason are responses with text.
     with_finish_reason: Count = 0
     without_finish_reason: Count = 0
-    tokens_for_loadgen: Count = 0  # number that LoadGen received for the responses with usage; 0 in earlier versions
-    issue_to_text: LatenessSummary  # until the first text after reasoning
+    padded: Count = 0  # responses with fewer tokens than LoadGen accepts, to which an ID was added
+    issue_to_text: LatenessSummary = LatenessSummary(count=0)  # until the first text after reasoning
+
+    @property
+    def failed(self) -> int:
+        """Number of empty and cut responses."""
+        return self.empty + (self.without_finish_reason if self.with_finish_reason else 0)
 
 
 class ServerClient(StrictModel):
-    """A server, as its client observed it in a run."""
+    """A server, as its client observed it over the timed queries of a run. The client counts in this object.
 
-    model_config = strictly("allow")
+    LoadGen takes a time when it is called, so its times contain the client's own delay. That delay is measured here:
+    from issue to the request's last byte on the wire, and from the read of a response to the call of LoadGen.
+    """
+
+    model_config = strictly("allow", frozen=False)
 
     server: Text  # URL
-    on_this_machine: bool  # True if the server is on LoadGen's machine
-    counts_reuse: bool  # True if the server reports its use of a cache, in every response or in its metrics
-    answers: Count
-    tokens: Count
-    cached_tokens: Count
-    answers_with_cached_count: Count
-    answers_with_their_prompt: Count
-    answers_with_their_id: Count
-    answers_read_at_once: Count
-    answers_in_one_chunk: Count
-    first_tokens_with_others: Count
-    cached_tokens_by_metrics: Count | None
-    tokens_by_metrics: Count | None
-    tokens_that_came: Count
-    issue_to_wire: LatenessSummary
-    read_to_loadgen: LatenessSummary  # in the client's own process
+    on_this_machine: bool = False  # True if the server is on LoadGen's machine
+    counts_reuse: bool = False  # True if the server reports its use of a cache, in every response or in its metrics
+    answers: Count = 0
+    tokens: Count = 0
+    chunks: Count = 0  # events with token IDs or text
+    cached_tokens: Count = 0  # prompt tokens that the server read from a cache
+    answers_with_cached_count: Count = 0  # responses that report how many prompt tokens were read from a cache
+    answers_with_their_prompt: Count = 0  # responses that returned the prompt's IDs
+    answers_with_their_id: Count = 0  # responses that returned the request's ID
+    answers_read_at_once: Count = 0  # streamed responses whose IDs all arrived in one read, so that TPOT is 0
+    answers_in_one_chunk: Count = 0  # responses that arrived in one chunk
+    first_tokens_with_others: Count = 0  # first chunks with more than one ID
+    # Counted since the start of the client, with probes and warm-up; None without metrics of the server.
+    cached_tokens_by_metrics: Count | None = None
+    tokens_by_metrics: Count | None = None
+    tokens_that_came: Count = 0
+    issue_to_wire: LatenessSummary = LatenessSummary(count=0)
+    read_to_loadgen: LatenessSummary = LatenessSummary(count=0)  # in the client's own process
     # From the last token of a stream to the read that completed the query, and to the end of the response; None in
     # earlier versions.
     last_token_to_loadgen: LatenessSummary | None = None
     last_token_to_end: LatenessSummary | None = None
     text: TextResponses | None = None  # None for a server that sends token IDs
+    loop_lag: LoopLag | None = None  # of the client's event loop
+    connections_renewed: Count = 0
 
     @property
     def has_usage(self) -> bool:

@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,7 +227,7 @@ def _run_plan(
         model_path=inputs.model_path,
         engine_options=engine.options,
         environment=engine.environment,
-        sampling=asdict(resolved.sampling),
+        sampling=resolved.sampling,
         admission=resolved.admission,
         concurrency=config.concurrency,
         replicas=replicas,
@@ -246,10 +246,8 @@ def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]
     reasons += engine.unofficial_reasons
     if plan.concurrency is not None:
         reasons.append(f"closed loop: the harness keeps at most {plan.concurrency} queries open (--concurrency)")
-    official = asdict(benchmark.sampling[plan.mode])
-    differs = [
-        f"{name} {value}, not {official[name]}" for name, value in plan.sampling.items() if value != official[name]
-    ]
+    official = benchmark.sampling[plan.mode].model_dump()
+    differs = [f"{name} {value}, not {official[name]}" for name, value in plan.sampling if value != official[name]]
     if differs:
         reasons.append(f"sampling differs from the benchmark: {'; '.join(differs)}")
     reasons += data_reasons(benchmark, plan, bundled=inputs.resolved.config.dataset_path is None)

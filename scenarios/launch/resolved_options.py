@@ -1,6 +1,6 @@
 """The options of a run, with what follows from them alone."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
@@ -70,7 +70,7 @@ def _benchmark(config: RunConfig) -> Benchmark:
 
 
 def _sampling(config: RunConfig, official: SamplingPolicy, mistakes: Mistakes) -> SamplingPolicy:
-    kinds = {name: type(value) for name, value in asdict(official).items()}
+    kinds = {name: type(value) for name, value in official}
     values: dict[str, Any] = {}
     requested, most = dict(config.sampling_arg), config.max_new_tokens
     if most is not None and requested.setdefault("max_tokens", most) != most:
@@ -86,7 +86,7 @@ def _sampling(config: RunConfig, official: SamplingPolicy, mistakes: Mistakes) -
             mistakes.add(f"--sampling-arg {name}={value!r}: must be {number}", f"give {number}")
         else:
             values[name] = kinds[name](value)
-    policy = replace(official, **values)
+    policy = official.model_copy(update=values)
     if not 1 <= policy.min_tokens <= policy.max_tokens:
         mistakes.add(
             f"--sampling-arg: min_tokens {policy.min_tokens} and max_tokens {policy.max_tokens} exclude every output",

@@ -32,7 +32,7 @@ from runs.processes.interrupts import ENDING
 from runs.record.engines.engine_stages import StageClock, last_error, start_stage
 from runs.record.engines.server_notes import FAILED_SHARE, too_many_failed
 from runs.record.layout import RunDir
-from runs.record.manifest import EngineState, ReplicaRecord, RunPlan, WarmUp, read_manifest, write_manifest
+from runs.record.manifest import EngineState, RunPlan, WarmUp, read_manifest, write_manifest
 from runs.record.observed import EngineSeen, LatenessSummary, LoopLag
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from scenarios.launch.cpu_times import contention_between, read_cpu
@@ -235,7 +235,7 @@ class RunProcess:
         self._record_observed(self._on_loop(engine.observed()))
         if (pool := self._pool()) is not None:
             observed.rejected_connections = pool.rejected_connections
-            self.manifest.replicas = [ReplicaRecord.model_validate(one) for one in pool.record()]
+            self.manifest.replicas = pool.record()
         write_manifest(self.run_dir.manifest, self.manifest)
         self._stop_engine(engine)
 

@@ -112,7 +112,7 @@ async def warm_up(
     if compiles and report.limits.queries:
         short = _unknown_prompts(prompts, [SHORT_PROMPT_TOKENS] * report.limits.queries, report.vocab_size)
         batch = RequestGroup(engine)
-        groups.append(await _grow(engine, batch, short, longest_batch_s / plan.sampling["max_tokens"]))
+        groups.append(await _grow(engine, batch, short, longest_batch_s / plan.sampling.max_tokens))
         output_tokens += await batch.end()
     measured = None
     if plan.trial:

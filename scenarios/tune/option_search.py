@@ -356,7 +356,7 @@ def queries_in_time(samples_per_second: float, runs: TuneRuns) -> int:
     """
     limits = runs.prepared.benchmark.limits
     limit_ms = runs.setting("tpot_latency") or (limits.tpot_ms if limits else 0)
-    stay_s = float(limit_ms) / 1e3 * (int(runs.prepared.plan.sampling["max_tokens"]) - 1)
+    stay_s = float(limit_ms) / 1e3 * (runs.prepared.plan.sampling.max_tokens - 1)
     return max(1, int(SAFE_SHARE * samples_per_second * stay_s))
 
 

@@ -59,7 +59,7 @@ class DummyEngine(Engine):
         return EngineReport("dummy", configuration=options, limits=EngineLimits(queries=self.slots or None))
 
     async def begin(self, plan: "RunPlan") -> None:
-        self.sampling = SamplingPolicy(**plan.sampling)
+        self.sampling = plan.sampling
         self._slots_free_s = []
         self._of_the_run = self._factor()
 

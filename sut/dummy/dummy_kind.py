@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
-from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
 from runs.files.fields import Amount, Count, strictly
 from runs.record.engines.engine_records import EngineRecord
@@ -78,4 +77,4 @@ class DummyKind(EngineKind[DummyOptions]):
 
         options = dict(plan.engine_options)
         options["faults"] = tuple(Fault.parse(fault) for fault in options["faults"])
-        return DummyEngine(SamplingPolicy(**plan.sampling), **options)
+        return DummyEngine(plan.sampling, **options)

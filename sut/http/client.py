@@ -6,18 +6,17 @@ from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from time import time_ns
-from typing import Any
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError
-from runs.record.observed import LoopLag
+from runs.record.observed import LatenessSummary, LoopLag, ServerClient, TextResponses
 from sut.engine import Request
 from sut.event_loop import LagMeter
 from sut.http.address import Access, ServerAddress
 from sut.http.connection import ConnectionPool, request_head
-from sut.http.dialects import BodyTemplate, Completion, Dialect, EventForm
+from sut.http.dialects import BodyTemplate, Dialect, EventForm
 from sut.http.exchange import GAP_FACTOR, Exchange
-from sut.http.text import TextExchange, TextRecord, Texts, TokenCounts
+from sut.http.text import TextExchange, Texts, TokenCounts
 from sut.request_writer import Lateness
 
 CHECK_INTERVAL_S = 1.0
@@ -25,37 +24,14 @@ END_POLL_S = 0.005
 
 
 @dataclass
-class ClientRecord:
-    """A client's observations of itself and of the responses, over its timed queries.
+class ClientLateness:
+    """The distributions of a client's delays over its timed queries; see the fields of `ServerClient`."""
 
-    LoadGen takes a time when it is called, so its times contain the client's own delay. That delay is measured here:
-    from issue to the request's last byte on the wire, and from the read of a response to the call of LoadGen.
-    """
-
-    answers: int = 0
-    tokens: int = 0
-    chunks: int = 0  # events with token IDs or text
-    answers_read_at_once: int = 0  # streamed responses whose IDs all arrived in one read, so that TPOT is 0
-    answers_in_one_chunk: int = 0  # responses that arrived in one chunk
-    first_tokens_with_others: int = 0  # first chunks with more than one ID
-    answers_with_cached_count: int = 0  # responses that report how many prompt tokens were read from a cache
-    answers_with_their_prompt: int = 0  # responses that returned the prompt's IDs
-    answers_with_their_id: int = 0  # responses that returned the request's ID
-    cached_tokens: int = 0  # prompt tokens that the server read from a cache
     issue_to_wire: Lateness = field(default_factory=Lateness)
     read_to_loadgen: Lateness = field(default_factory=Lateness)
-    # From the last token of a stream to the read that completed its query, and to the end of the response.
     last_token_to_loadgen: Lateness = field(default_factory=Lateness)
     last_token_to_end: Lateness = field(default_factory=Lateness)
-    text: TextRecord | None = None  # for a server that sends text
-
-    def count(self, response: Completion, *, own_id: bool) -> None:
-        self.answers += 1
-        self.tokens += len(response.ids)
-        self.answers_with_cached_count += response.cached_tokens is not None
-        self.cached_tokens += response.cached_tokens or 0
-        self.answers_with_their_prompt += response.prompt_ids is not None
-        self.answers_with_their_id += own_id
+    issue_to_text: Lateness = field(default_factory=Lateness)
 
 
 @dataclass(eq=False)
@@ -80,7 +56,9 @@ class Client:
     on_error: Callable[[BaseException], None]  # called when a lost connection cannot be opened again
 
     def __post_init__(self) -> None:
-        self.record = ClientRecord(text=TextRecord(self.texts.counts) if self.texts else None)
+        text = TextResponses(is_tokenized=self.texts.counts) if self.texts else None
+        self.record = ServerClient(server=self.address.url, text=text)
+        self.lateness = ClientLateness()
         self.token_counts = TokenCounts(self.texts is not None and self.texts.counts)  # of all responses of text
         self.reasons_come_early = False  # True if text follows a finish reason, so that the reason is not the end
         self._lag = LagMeter(asyncio.get_running_loop())  # lag of the event loop
@@ -141,11 +119,20 @@ class Client:
         self._lag.catch_up()
         return self._lag.so_far()
 
-    def facts(self) -> dict[str, Any]:
+    def observed(self) -> ServerClient:
         """Return the measurements so far."""
-        lag = self.loop_lag()
-        facts = {**_plain(self.record), "loop_lag": lag.model_dump() if lag else None}
-        return facts | ({"text": _plain(self.record.text)} if self.record.text else {})
+        record, text = self.record, self.record.text
+        summaries = {name: LatenessSummary(**lateness.facts()) for name, lateness in vars(self.lateness).items()}
+        issue_to_text = summaries.pop("issue_to_text")
+        return record.model_copy(
+            update={
+                **summaries,
+                "tokens_that_came": self.generated,
+                "text": text and text.model_copy(update={"issue_to_text": issue_to_text}),
+                "loop_lag": self.loop_lag(),
+                "connections_renewed": self.pool.renewed,
+            }
+        )
 
     async def all_ended(self) -> None:
         """Wait for the ends of all responses, and check them. `_check_overdue` bounds the wait.
@@ -182,10 +169,3 @@ class Client:
         self._closed = True
         self._lag.stop()
         self.pool.close()
-
-
-def _plain(record: ClientRecord | TextRecord) -> dict[str, Any]:
-    """Return the numbers of a record, with the distributions as facts."""
-    values = {name: value.facts() if isinstance(value, Lateness) else value for name, value in vars(record).items()}
-    values.pop("text", None)
-    return values

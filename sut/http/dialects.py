@@ -9,7 +9,7 @@ python/sglang/srt/managers (tokenizer_manager.py, io_struct.py); llama.cpp, tool
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -125,7 +125,7 @@ class Dialect:
             text_of: returns the text of a prompt's IDs; needed if the dialect sends text.
         """
         # All sampling parameters are sent, because a server may read a missing parameter from generation_config.json.
-        requested = {**asdict(sampling), "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
+        requested = {**sampling.model_dump(), "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
         requested |= {"frequency_penalty": 0.0, "stop_token_ids": list(stop_ids)}
         named = {self.renamed.get(name, name): value for name, value in requested.items()}
         named.pop("", None)
@@ -486,7 +486,7 @@ _ALIASES = {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tok
 }
 SENT_FIELDS = frozenset(
     {
-        *SamplingPolicy.__dataclass_fields__, *_TOKEN_PARAMETERS, "ignore_eos", "model", "sampling_params", "stream",
+        *SamplingPolicy.model_fields, *_TOKEN_PARAMETERS, "ignore_eos", "model", "sampling_params", "stream",
         "stream_interval", "stream_options",
     }
 ).union(
@@ -505,7 +505,7 @@ _OTHER_FIELDS = frozenset(
 def fix_of_field(name: str) -> str:
     """Return what to type instead of a field of `--extra-body` that changes what is measured; "" for other fields."""
     parameter = _ALIASES.get(name, name)
-    if parameter in SamplingPolicy.__dataclass_fields__:
+    if parameter in SamplingPolicy.model_fields:
         return f"give --sampling-arg {parameter}=VALUE"
     if name == "model":
         return "give --api-model-name NAME"

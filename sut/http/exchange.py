@@ -146,7 +146,7 @@ class Exchange:
         """Record the time at which the kernel took the request's last byte."""
         self._sent_ns = sent_ns
         if self._request.seq >= 0:
-            self._client.record.issue_to_wire.add(sent_ns - self._request.issue_ns)
+            self._client.lateness.issue_to_wire.add(sent_ns - self._request.issue_ns)
 
     # The response -------------------------------------------------------------------------------------------
 
@@ -237,8 +237,6 @@ class Exchange:
             raise BadResponse(f"the response has {len(response.ids)} token IDs; at most {most} were requested")
         client.generated += new
         self._chunks += 1
-        timed, record = request.seq >= 0, client.record
-        record.chunks += timed
         if self._chunks > 1:
             if (gaps := request.token_gaps_ns) is not None:
                 gaps.append(read_ns - self._last_read_ns)
@@ -248,8 +246,8 @@ class Exchange:
             request.sink.first_token(request, self._first_id())
             if self._completes_early and not client.dialect.two_chunks:
                 request.token_gaps_ns = array("q")
-            if timed:
-                record.read_to_loadgen.add(time.time_ns() - read_ns)
+            if request.seq >= 0:
+                client.lateness.read_to_loadgen.add(time.time_ns() - read_ns)
         self._last_read_ns = self._progress_ns = read_ns
 
     def _amount(self) -> int:
@@ -305,7 +303,7 @@ class Exchange:
         if not self._completed_ns:
             self._complete(read_ns)
         if request.seq >= 0 and self._is_stream and self._last_read_ns:
-            client.record.last_token_to_end.add(read_ns - self._last_read_ns)
+            client.lateness.last_token_to_end.add(read_ns - self._last_read_ns)
 
     def _complete(self, read_ns: int) -> None:
         """Pass the response on."""
@@ -316,9 +314,9 @@ class Exchange:
         reason = response.finish_reason or ("length" if is_longest else "unknown")
         request.sink.complete(request, response.ids, reason, response.cached_tokens or 0)
         if request.seq >= 0:
-            client.record.read_to_loadgen.add(time.time_ns() - read_ns)
+            client.lateness.read_to_loadgen.add(time.time_ns() - read_ns)
             if self._last_read_ns:
-                client.record.last_token_to_loadgen.add(read_ns - self._last_read_ns)
+                client.lateness.last_token_to_loadgen.add(read_ns - self._last_read_ns)
 
     def _fix_ids(self) -> None:
         """Set the IDs that LoadGen receives, before their count and their use."""
@@ -327,7 +325,13 @@ class Exchange:
         """Count a complete response to a timed query."""
         if self._request.seq >= 0:
             record, response = self._client.record, self._response
-            record.count(response, own_id=(response.request_id or "").endswith(self._request_id))
+            record.answers += 1
+            record.tokens += len(response.ids)
+            record.chunks += self._chunks
+            record.answers_with_cached_count += response.cached_tokens is not None
+            record.cached_tokens += response.cached_tokens or 0
+            record.answers_with_their_prompt += response.prompt_ids is not None
+            record.answers_with_their_id += (response.request_id or "").endswith(self._request_id)
             record.first_tokens_with_others += self._began_with_several()
 
     def _began_with_several(self) -> bool:

@@ -22,7 +22,7 @@ from sut.http.dialects import Dialect
 from sut.http.exchange import FEW_RESPONSES, LEFT_OUT_SHARE
 from sut.http.probes import NOT_CHECKED, PROBE_TOKENS, probe
 from sut.http.server import ServedServer, ServerFacts, choose_dialect, learn, read_counters
-from sut.http.text import Texts
+from sut.http.text import Texts, notes_on_texts
 from sut.http.tokenizer import BYTES, load_text_tokenizer
 
 QUIET_S = 5.0  # after so long without progress, the client reads the server's counters
@@ -191,19 +191,10 @@ class EndpointEngine(Engine):
             raise ExecutionError(error.message, error.fix) from error
         generated = _risen(learned.counters.generated, now.generated)
         reused = _risen(learned.counters.cache_hits, now.cache_hits)
-        url, record = self._address.url, client.record
-        counted = reused is not None or record.answers_with_cached_count == record.answers
-        facts = {
-            "server": url,
-            "on_this_machine": self._is_here,
-            "counts_reuse": counted,
-            **client.facts(),
-            "connections_renewed": client.pool.renewed,
-            # Counted since the start, with probes and warm-up.
-            "cached_tokens_by_metrics": reused,
-            "tokens_by_metrics": generated,
-            "tokens_that_came": client.generated,
-        }
+        url, record = self._address.url, client.observed()
+        record.on_this_machine = self._is_here
+        record.counts_reuse = reused is not None or record.each_response_counts_reuse
+        record.cached_tokens_by_metrics, record.tokens_by_metrics = reused, generated
         # Most servers reuse prompts across queries by default.
         reasons = []
         if learned.prefix_caching:
@@ -217,7 +208,7 @@ class EndpointEngine(Engine):
         notes = []
         if record.text is not None:
             notes.append(f"server {url} sends text: {', '.join(NOT_CHECKED)} are not checked")
-            texts = record.text.notes(record.answers, record.chunks, self.sampling)
+            texts = notes_on_texts(record.text, record.answers, record.chunks, self.sampling)
             notes += [f"server {url}: {text}" for text in texts]
         elif max(record.answers_with_their_prompt, record.answers_with_their_id) < record.answers:
             notes.append(
@@ -234,7 +225,7 @@ class EndpointEngine(Engine):
                 f"server {url}: {record.first_tokens_with_others} of {record.answers} first tokens arrived with "
                 "later tokens: the server or a proxy held them back"
             )
-        if not counted:
+        if not record.counts_reuse:
             notes.append(
                 f"server {url} does not report how many prompt tokens it reads from a cache: only the audit "
                 "output_caching can detect such a cache"
@@ -250,6 +241,7 @@ class EndpointEngine(Engine):
                 f"server {url} reports {generated:,} generated tokens, but the client received {client.generated:,}; "
                 "another client uses the server, or a proxy changes responses"
             )
+        facts = record.model_dump()
         return EngineObserved([{"client": facts}], facts["read_to_loadgen"], reasons, notes)
 
     async def stop(self) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
 from runs.files.fields import AtLeastOne, Text, options_in, strictly
 from runs.mistakes import Mistakes
@@ -338,7 +337,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
         which = index % len(servers)
         return EndpointEngine(
             servers[which].text,
-            SamplingPolicy(**plan.sampling),
+            plan.sampling,
             network_sut=options["network_sut"],
             streaming=plan.reports_first_tokens,
             place=index // len(servers),

@@ -4,7 +4,6 @@ A failed probe refuses the run. Probes cannot show the server's weights and prec
 """
 
 import asyncio
-import dataclasses
 import itertools
 import random
 from typing import Any
@@ -91,7 +90,7 @@ async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) ->
     if not client.dialect.min_tokens_holds_stop_ids or most < least:
         return None
     longest = min(most, max(SHORT_TOKENS, least))
-    sampling = dataclasses.replace(client.sampling, min_tokens=least, max_tokens=longest)
+    sampling = client.sampling.model_copy(update={"min_tokens": least, "max_tokens": longest})
     template = client.template(sampling, stop_ids=(ids[0],))
     response = await _ask(client, prompt, template)
     if len(response.ids) < least:

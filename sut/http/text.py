@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS as LEAST
 from runs.benchmark import SamplingPolicy
 from runs.record.engines.server_notes import failed_responses
+from runs.record.observed import TextResponses
 from sut.http.dialects import MAY_OMIT, BadResponse
 from sut.http.exchange import FEW_RESPONSES, FINISH_REASONS, JSON, LEFT_OUT_SHARE, STREAM, Exchange
 from sut.http.tokenizer import TextTokenizer
-from sut.request_writer import Lateness
 
 # Words of servers that do not accept a field.
 _UNSUPPORTED = r"(?i:unsupported|not support|unknown|unrecogni|unexpected|not permitted|not allowed|deprecated|extra)"
@@ -101,81 +101,52 @@ class TokenCounts:
         return bool(self.tokens) and not self.excess_chunks
 
 
-@dataclass
-class TextRecord:
-    """A client's record of the text responses to its timed queries."""
+def notes_on_texts(texts: TextResponses, responses: int, chunks: int, sampling: SamplingPolicy) -> Iterator[str]:
+    """Yield notes on the counts of tokens, and on responses of other lengths than requested.
 
-    is_tokenized: bool  # True if the tokens were counted with the model's tokenizer
-    responses_with_usage: int = 0  # responses whose tokens the server reports
-    tokens_by_usage: int = 0
-    tokens_by_tokenizer: int = 0  # count for the same responses
-    tokens_for_loadgen: int = 0  # number that LoadGen received for the same responses
-    prompt_tokens_by_usage: int = 0
-    prompt_tokens_sent: int = 0  # count for the same responses
-    responses_estimated: int = 0  # responses whose tokens are the number of chunks
-    short: int = 0  # responses with fewer tokens than requested
-    long: int = 0  # responses with more tokens than requested
-    empty: int = 0  # responses without text
-    with_finish_reason: int = 0
-    without_finish_reason: int = 0  # responses with text, but without a finish reason
-    padded: int = 0  # responses with fewer tokens than LoadGen accepts, to which an ID was added
-    issue_to_text: Lateness = field(default_factory=Lateness)  # until the first text after reasoning
-
-    @property
-    def failed(self) -> int:
-        """Number of empty and cut responses."""
-        return self.empty + (self.without_finish_reason if self.with_finish_reason else 0)
-
-    def failures(self, responses: int) -> str:
-        """Return the empty and cut responses in words."""
-        return failed_responses(responses, self.empty, self.failed - self.empty)
-
-    def notes(self, responses: int, chunks: int, sampling: SamplingPolicy) -> Iterator[str]:
-        """Yield notes on the counts of tokens, and on responses of other lengths than requested.
-
-        Args:
-            responses: responses to timed queries.
-            chunks: their chunks with text.
-        """
-        server, counted_tokens, passed = self.tokens_by_usage, self.tokens_by_tokenizer, self.tokens_for_loadgen
-        if self.responses_estimated:
-            yield (
-                f"the tokens of {self.responses_estimated} of {responses} responses are estimated, one per chunk: the "
-                "server reports no usage; give the model's tokenizer with --model-path"
-            )
-        elif self.responses_with_usage < responses:
-            yield f"the server reports no usage in {responses - self.responses_with_usage} of {responses} responses"
-        if not self.is_tokenized:
-            if chunks < (1 - APART_SHARE) * server:
-                yield f"{server:,} tokens arrived in {chunks:,} chunks: the first chunk may contain multiple tokens"
-        elif abs(counted_tokens - server) > APART_SHARE * server:
-            yield (
-                f"the server reports {server:,} output tokens, but its text has {counted_tokens:,} with the tokenizer "
-                f"of --model-path ({(counted_tokens - server) / max(1, server):+.1%})"
-            )
-        if abs(passed - server) > APART_SHARE * server:
-            yield (
-                f"LoadGen counted {passed:,} output tokens, but the server reported {server:,} after the responses "
-                f"({(passed - server) / max(1, server):+.1%}): TPOT and tokens/s have this error"
-            )
-        if self.without_finish_reason and not self.with_finish_reason:
-            yield "no response has a finish reason: [DONE] ends a response, and a cut response would not be noticed"
-        sent, read = self.prompt_tokens_sent, self.prompt_tokens_by_usage
-        if self.is_tokenized and abs(read - sent) > APART_SHARE * sent:
-            yield (
-                f"the server reports {read:,} prompt tokens, but the prompts have {sent:,} "
-                f"({(read - sent) / max(1, sent):+.1%}): a chat template or another tokenizer changes them"
-            )
-        least, most = sampling.min_tokens, sampling.max_tokens
-        for count, what in (
-            (self.short, f"fewer than {least} tokens: the server does not honor min_tokens or ignore_eos"),
-            (self.long, f"more than {most} tokens: the server does not honor max_tokens"),
-            (self.empty, "no text"),
-            (self.without_finish_reason if self.with_finish_reason else 0, "no finish reason: they were cut"),
-            (self.padded, f"fewer than {LEAST} tokens; LoadGen requires {LEAST}, so the harness reported {LEAST}"),
-        ):
-            if count:
-                yield f"{count} of {responses} responses have {what}"
+    Args:
+        responses: responses to timed queries.
+        chunks: their chunks with text.
+    """
+    server, counted_tokens, passed = texts.tokens_by_usage, texts.tokens_by_tokenizer, texts.tokens_for_loadgen
+    if texts.responses_estimated:
+        yield (
+            f"the tokens of {texts.responses_estimated} of {responses} responses are estimated, one per chunk: the "
+            "server reports no usage; give the model's tokenizer with --model-path"
+        )
+    elif texts.responses_with_usage < responses:
+        yield f"the server reports no usage in {responses - texts.responses_with_usage} of {responses} responses"
+    if not texts.is_tokenized:
+        if chunks < (1 - APART_SHARE) * server:
+            yield f"{server:,} tokens arrived in {chunks:,} chunks: the first chunk may contain multiple tokens"
+    elif abs(counted_tokens - server) > APART_SHARE * server:
+        yield (
+            f"the server reports {server:,} output tokens, but its text has {counted_tokens:,} with the tokenizer "
+            f"of --model-path ({(counted_tokens - server) / max(1, server):+.1%})"
+        )
+    if abs(passed - server) > APART_SHARE * server:
+        yield (
+            f"LoadGen counted {passed:,} output tokens, but the server reported {server:,} after the responses "
+            f"({(passed - server) / max(1, server):+.1%}): TPOT and tokens/s have this error"
+        )
+    if texts.without_finish_reason and not texts.with_finish_reason:
+        yield "no response has a finish reason: [DONE] ends a response, and a cut response would not be noticed"
+    sent, read = texts.prompt_tokens_sent, texts.prompt_tokens_by_usage
+    if texts.is_tokenized and abs(read - sent) > APART_SHARE * sent:
+        yield (
+            f"the server reports {read:,} prompt tokens, but the prompts have {sent:,} "
+            f"({(read - sent) / max(1, sent):+.1%}): a chat template or another tokenizer changes them"
+        )
+    least, most = sampling.min_tokens, sampling.max_tokens
+    for count, what in (
+        (texts.short, f"fewer than {least} tokens: the server does not honor min_tokens or ignore_eos"),
+        (texts.long, f"more than {most} tokens: the server does not honor max_tokens"),
+        (texts.empty, "no text"),
+        (texts.without_finish_reason if texts.with_finish_reason else 0, "no finish reason: they were cut"),
+        (texts.padded, f"fewer than {LEAST} tokens; LoadGen requires {LEAST}, so the harness reported {LEAST}"),
+    ):
+        if count:
+            yield f"{count} of {responses} responses have {what}"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -218,7 +189,7 @@ class TextExchange(Exchange):
         return self._client.texts
 
     @property
-    def _record(self) -> TextRecord | None:
+    def _record(self) -> TextResponses | None:
         """The record of a timed query."""
         return self._client.record.text if self._request.seq >= 0 else None
 
@@ -231,7 +202,7 @@ class TextExchange(Exchange):
         if self._response.text:
             self._has_text = True
             if self._response.reasoning and self._record is not None:
-                self._record.issue_to_text.add(read_ns - self._request.issue_ns)
+                self._client.lateness.issue_to_text.add(read_ns - self._request.issue_ns)
 
     def _refuse_later(self, *, after_reason: bool) -> None:
         # Some servers put a finish reason into each chunk. The requests before the timed run show this.
@@ -330,7 +301,7 @@ class TextExchange(Exchange):
         if self._record is not None:
             self._count_timed(self._record, used, chunks, text_tokens)
 
-    def _count_timed(self, record: TextRecord, used: int | None, chunks: int, text_tokens: int) -> None:
+    def _count_timed(self, record: TextResponses, used: int | None, chunks: int, text_tokens: int) -> None:
         response, sampling = self._response, self._sampling
         is_cut = chunks > 0 and response.finish_reason is None
         if used is not None:
@@ -352,7 +323,7 @@ class TextExchange(Exchange):
         record.padded += self._passed < LEAST
         answers = self._client.record.answers
         if record.failed > max(FEW_RESPONSES, LEFT_OUT_SHARE * answers):
-            raise BadResponse(record.failures(answers))
+            raise BadResponse(failed_responses(answers, record.empty, record.failed - record.empty))
 
     def _began_with_several(self) -> bool:
         # The tokenizer may split one token of the model, so the server's own number must confirm several tokens.

@@ -37,23 +37,12 @@ ToReplica = QueryBatch | Literal["observe", "stop"]
 # To the run -----------------------------------------------------------------------------------------------------------
 
 
-class ReplicaInfo(msgspec.Struct):
-    """A replica's facts, for the manifest."""
-
-    host: str
-    boot_id: str | None  # boot ID of runs.machine.environment.host_facts
-    pid: int
-    cores: list[int]
-    devices: list[str]
-    software: dict[str, str]
-    weights_sha256: dict[str, str]
-    start_s: float  # from the start of the process to a ready engine
-
-
 class Ready(msgspec.Struct, array_like=True, tag=11):
     """The message that the engine is ready."""
 
-    info: ReplicaInfo
+    record: dict[str, Any]  # fields of runs.record.manifest.ReplicaRecord, without processor time
+    boot_id: str | None  # boot ID of runs.machine.environment.host_facts
+    software: dict[str, str]  # distribution → version
     report: EngineReport
 
 

@@ -7,13 +7,11 @@ import time
 from array import array
 from typing import Any
 
-import msgspec
-
 from runs.ab.twins import system_of
 from runs.errors import ExecutionError, SetupError, error_of
 from runs.machine.environment import boot_id
 from runs.record.fingerprint import Facts, describe_differences, differences
-from runs.record.manifest import ReplicasPlan, RunPlan
+from runs.record.manifest import ReplicaRecord, ReplicasPlan, RunPlan
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 from sut.event_loop import allow_open_files
 from sut.loadgen_sut import int32_ids
@@ -145,17 +143,10 @@ class ReplicaHandle:
         share = (self.heartbeat.cpu_s - self._cpu_before_s) / stalled_s
         return on_cpu and share > WORKING_SHARE and stalled_s < WORKING_FACTOR * self._limit_s
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> ReplicaRecord:
         """Return the facts of the replica for the manifest."""
         assert self.ready is not None
-        info = msgspec.structs.asdict(self.ready.info)
-        del info["boot_id"], info["software"]  # the plan has these facts of a cluster's nodes
-        return {
-            "replica": self.index,
-            **info,
-            "environment": self.ready.report.configuration.get("environment", {}),
-            "cpu_s": self.heartbeat.cpu_s,
-        }
+        return ReplicaRecord.model_validate({**self.ready.record, "cpu_s": self.heartbeat.cpu_s})
 
 
 _LOAD = operator.attrgetter("weight", "last_tag")
@@ -354,14 +345,14 @@ class ReplicaPool(Engine):
             notes=list(dict.fromkeys(note for one in seen for note in one.notes)),
         )
 
-    def record(self) -> list[dict[str, Any]]:
+    def record(self) -> list[ReplicaRecord]:
         """Return the facts of each replica for the manifest."""
         return [handle.record() for handle in self.handles]
 
     def pids_here(self) -> list[int]:
         """Return the processes of replicas on this machine, whether the run or Ray started them."""
-        infos = [handle.ready.info for handle in self.handles if handle.ready is not None]
-        return [info.pid for info in infos if info.boot_id == boot_id()]
+        ready = [handle.ready for handle in self.handles if handle.ready is not None]
+        return [message.record["pid"] for message in ready if message.boot_id == boot_id()]
 
     def _count_connections(self) -> None:
         self.rejected_connections = self._socket.count_rejected()
@@ -390,10 +381,10 @@ def _processes(plan: ReplicasPlan) -> Processes:
 
 def _identity(ready: Ready) -> Facts:
     """Return the facts that must be equal in all replicas."""
-    info, report = ready.info, ready.report
+    report = ready.report
     parts: dict[str, dict[str, Any]] = {
-        "weights": info.weights_sha256,
-        "software": info.software,
+        "weights": ready.record["weights_sha256"],
+        "software": ready.software,
         "engine": {"name": report.name, "vocabulary": report.vocab_size, "longest sequence": report.max_model_len},
         "versions": report.versions,
         "configuration": {key: value for key, value in report.configuration.items() if key not in _MAY_DIFFER},

@@ -31,8 +31,8 @@ from runs.files.writing import sha256_of
 from runs.machine.environment import boot_id, software_versions
 from runs.processes.age import age_s, processor_s
 from runs.processes.workers import ignore_signals
-from runs.record.manifest import RunPlan
-from sut.engine import Engine, EngineReport, Request
+from runs.record.manifest import ReplicaRecord, RunPlan
+from sut.engine import Engine, Request
 from sut.engines import engine_kind
 from sut.event_loop import freeze_garbage_collection, new_event_loop
 from sut.loadgen_sut import int32_ids
@@ -44,7 +44,6 @@ from sut.replicas.messages import (
     Query,
     QueryBatch,
     Ready,
-    ReplicaInfo,
     ReplicaSpec,
     ResultBatch,
     encode_message,
@@ -67,9 +66,9 @@ class EngineHost:
         self.plan = RunPlan.model_validate(spec.plan)
         self.engine: Engine | None = None  # None until it runs
         self.family: list[psutil.Process] = [psutil.Process()]
-        self._start: asyncio.Future[tuple[EngineReport, ReplicaInfo]] | None = None
+        self._start: asyncio.Future[Ready] | None = None
 
-    def start(self) -> "asyncio.Future[tuple[EngineReport, ReplicaInfo]]":
+    def start(self) -> "asyncio.Future[Ready]":
         """Start the engine, once.
 
         Raises (when awaited):
@@ -79,7 +78,7 @@ class EngineHost:
             self._start = asyncio.ensure_future(self._started())
         return self._start
 
-    async def _started(self) -> tuple[EngineReport, ReplicaInfo]:
+    async def _started(self) -> Ready:
         weights = asyncio.ensure_future(asyncio.to_thread(_weights, self.plan.model_path))
         kind = engine_kind(self.plan.engine)
         await asyncio.to_thread(kind.warm_import)
@@ -88,20 +87,17 @@ class EngineHost:
         self.engine = engine
         self.family = [psutil.Process(), *psutil.Process().children(recursive=True)]
         freeze_garbage_collection()
-        return report, self._info(await weights)
-
-    def _info(self, weights: dict[str, str]) -> ReplicaInfo:
-        spec = self.spec
-        return ReplicaInfo(
+        record = ReplicaRecord(
+            replica=self.spec.index,
             host=platform.node(),
-            boot_id=boot_id(),
             pid=os.getpid(),
-            cores=spec.cores,
-            devices=spec.devices,
-            software=software_versions(),
-            weights_sha256=weights,
+            devices=self.spec.devices,
+            cores=self.spec.cores,
             start_s=round(age_s(psutil.Process()) or 0.0, 2),
+            weights_sha256=await weights,
+            environment=report.configuration.get("environment", {}),
         )
+        return Ready(record.model_dump(), boot_id(), software_versions(), report)
 
 
 class Session:
@@ -138,7 +134,7 @@ class Session:
         self._transport = transport = Transport(socket, self._receive)
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
         try:
-            report, info = await asyncio.shield(host.start())
+            ready = await asyncio.shield(host.start())
             engine = host.engine
             assert engine is not None
             if spec.kept:
@@ -146,7 +142,7 @@ class Session:
                 self._cpu_before_s = processor_s(host.family)
                 self._tokens_before = engine.generated_tokens() or 0
             self._engine = engine
-            transport.send(encode_message(Ready(info, report)))
+            transport.send(encode_message(ready))
             while not self._stopped.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), POLL_S)

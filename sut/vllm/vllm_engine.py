@@ -152,7 +152,7 @@ class VllmEngine(Engine):
         )
 
     async def begin(self, plan: "RunPlan") -> None:
-        self._sampling = SamplingPolicy(**plan.sampling)
+        self._sampling = plan.sampling
         self._stream_first_token = plan.reports_first_tokens
         self._parameters = self._interface.sampling_parameters(self._sampling, stream=self._stream_first_token)
         self._query_times = QueryTimes()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from runs.benchmark import OfficialModel, SamplingPolicy
+from runs.benchmark import OfficialModel
 from runs.errors import InputError, SetupError
 from runs.files.fields import options_in
 from runs.harness import PROGRAM
@@ -243,7 +243,7 @@ class VllmKind(EngineKind[VllmOptions]):
         return (OneProcessVllmEngine if in_core else VllmEngine)(
             plan.model_path,
             dict(plan.engine_options),
-            SamplingPolicy(**plan.sampling),
+            plan.sampling,
             stream_first_token=plan.reports_first_tokens,
             core_by_server=self._has_server
             and plan.replicas is None

@@ -38,7 +38,7 @@ def test_loadgen_logs_have_the_limits_of_the_benchmark(campaign: CampaignDir) ->
         run = campaign.result(orca.BENCHMARK, scenario).performance
         detail, plan = read_detail(run.detail), read_manifest(run.manifest).plan
         assert plan.loadgen_key == key
-        assert plan.sampling["max_tokens"] == 1024
+        assert plan.sampling.max_tokens == 1024
         assert detail.get("requested_performance_sample_count_override") == STANDARD.performance_samples
         limits = BENCHMARKS[key].limits
         if scenario != "Offline":

@@ -1,7 +1,6 @@
 """Runs over HTTP against the real vLLM server: equal IDs, and the end of a run when the server dies."""
 
 import contextlib
-import dataclasses
 import json
 import socket
 import subprocess
@@ -120,7 +119,7 @@ def test_a_run_on_the_chat_route_counts_its_tokens(port: int, tiny_model: Path, 
 @pytest.mark.parametrize("dialect", ["vllm", "vllm-tokens"])
 async def test_each_proxy_manipulation_fails_or_is_recorded(dialect: str, port: int) -> None:
     # Long enough that the first event never has the complete response, however late the front end of the server is.
-    sampling = dataclasses.replace(SAMPLING, min_tokens=90, max_tokens=96)
+    sampling = SAMPLING.model_copy(update={"min_tokens": 90, "max_tokens": 96})
     for name, row in ROWS.items():
         try:
             await probe_server(f"http://127.0.0.1:{port}", row, dialect=dialect, sampling=sampling)

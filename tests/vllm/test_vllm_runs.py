@@ -58,7 +58,7 @@ def test_requested_options_are_in_effect(runs: Runs, tiny_model: Path, dataset: 
     run, spec = runs[name], RUNS[name]
     manifest = read_manifest(run.dir.manifest)
     plan, configuration = manifest.plan, manifest.engine.configuration
-    assert (plan.engine, plan.sampling, plan.sample_count) == ("vllm", vars(SAMPLING), spec.samples)
+    assert (plan.engine, plan.sampling, plan.sample_count) == ("vllm", SAMPLING, spec.samples)
     assert plan.loadgen_scenario == LOADGEN_SCENARIO[spec.scenario]
     assert plan.loadgen_key == default_benchmark(spec.scenario).loadgen_key
     assert plan.dataset_sha256 == dataset.sha256

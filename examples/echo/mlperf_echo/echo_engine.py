@@ -21,7 +21,7 @@ class EchoEngine(Engine):
         return EngineReport("echo", configuration={"delay_ms": self._delay_ms, "slots": 0})
 
     async def begin(self, plan: RunPlan) -> None:
-        self._sampling = SamplingPolicy(**plan.sampling)
+        self._sampling = plan.sampling
 
     def submit(self, request: Request) -> None:
         ids = list(islice(cycle(request.prompt_ids), request.sampling(self._sampling).max_tokens))

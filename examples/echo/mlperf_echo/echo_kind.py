@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from runs.benchmark import SamplingPolicy
 from runs.files.fields import Amount, Count, options_in, strictly
 from runs.record.engines.engine_records import EngineRecord
 from sut.engine_kind import EngineKind, EnginePlan, RunFacts
@@ -53,4 +52,4 @@ class EchoKind(EngineKind[EchoOptions]):
     def make(self, plan: "RunPlan") -> "EchoEngine":
         from mlperf_echo.echo_engine import EchoEngine
 
-        return EchoEngine(SamplingPolicy(**plan.sampling), **plan.engine_options)
+        return EchoEngine(plan.sampling, **plan.engine_options)

@@ -83,7 +83,7 @@ def test_max_new_tokens_sets_the_sampling_limit() -> None:
     def unofficial(**values: Any) -> bool:
         return any("sampling differs" in reason for reason in prepared(**values).unofficial_reasons)
 
-    assert prepared(max_new_tokens=64).plan.sampling["max_tokens"] == 64
+    assert prepared(max_new_tokens=64).plan.sampling.max_tokens == 64
     assert unofficial(max_new_tokens=64)
     assert not unofficial(max_new_tokens=128, sampling_arg={"max_tokens": 128})
 

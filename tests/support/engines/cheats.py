@@ -18,7 +18,6 @@ from pathlib import Path
 
 from qsl.dataset import load_dataset
 from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
-from runs.benchmark import SamplingPolicy
 from runs.benchmarks import BENCHMARKS
 from runs.record.manifest import RunPlan
 from sut import engines
@@ -183,7 +182,7 @@ class CheatingKind(DummyKind):
     def make(self, plan: RunPlan) -> CheatingEngine:
         options = dict(plan.engine_options)
         options["faults"] = tuple(Fault.parse(fault) for fault in options["faults"])
-        sampling, limits = SamplingPolicy(**plan.sampling), BENCHMARKS[plan.loadgen_key].limits
+        sampling, limits = plan.sampling, BENCHMARKS[plan.loadgen_key].limits
         context = CheatContext(
             plan.mode == "performance",
             BOS_ID,

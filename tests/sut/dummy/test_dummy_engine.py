@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -55,7 +54,7 @@ def test_a_response_is_a_part_of_the_prompt() -> None:
 def test_responses_have_the_requested_lengths() -> None:
     engine = DummyEngine(SAMPLING, shortest_tokens=120)
     assert {len(engine.response([1, 2, number])) for number in range(200)} == set(range(120, 129))
-    short = replace(SAMPLING, max_tokens=5)
+    short = SAMPLING.model_copy(update={"max_tokens": 5})
     assert DummyEngine(short, shortest_tokens=120, lead_tokens=9).response([7, 8]) == [7, 8, 7, 8, 7]
 
 

@@ -24,7 +24,7 @@ from tests.support.servers.text_server import reply_text, text_server
 from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, failure_of, responses, started_engine
 
 SECRET = "a-secret-of-the-tests"
-EXACT = dataclasses.replace(SAMPLING, min_tokens=8)
+EXACT = SAMPLING.model_copy(update={"min_tokens": 8})
 Body = dict[str, Any]
 
 

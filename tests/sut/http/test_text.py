@@ -1,6 +1,5 @@
 """Servers that send text: first tokens, counts of tokens, and each fault of a server."""
 
-import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -31,7 +30,7 @@ from tests.sut.http.endpoint_runs import (
     started_engine,
 )
 
-EXACT = dataclasses.replace(SAMPLING, min_tokens=8)
+EXACT = SAMPLING.model_copy(update={"min_tokens": 8})
 MakeReply = Callable[[dict[str, Any]], Reply]
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -176,5 +175,5 @@ def test_requests_may_have_different_output_lengths(kind: type[VllmEngine]) -> N
     engine._parameters = "those of the run"
     engine._interface = SimpleNamespace(sampling_parameters=lambda policy, stream: (policy, stream))
     assert engine._parameters_of(Request(FakeSink(), PROMPT)) == "those of the run"
-    policy = replace(SAMPLING, min_tokens=3, max_tokens=4)
+    policy = SAMPLING.model_copy(update={"min_tokens": 3, "max_tokens": 4})
     assert engine._parameters_of(Request(FakeSink(), PROMPT, output_lengths=(3, 4))) == (policy, True)

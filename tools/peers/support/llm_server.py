@@ -7,7 +7,6 @@ prompt.
 """
 
 import contextlib
-import dataclasses
 import os
 import signal
 import subprocess
@@ -87,7 +86,7 @@ def llm_server(
     """
     folder.mkdir(parents=True, exist_ok=True)
     spec, log = folder / "llm.json", folder / "llm.log"
-    sampling = dataclasses.asdict(SAMPLING)
+    sampling = SAMPLING.model_dump()
     write_json(
         spec,
         {"model": str(model), "options": options, "prompts": prompts, "sampling": sampling, "warm_up": warm_up},
