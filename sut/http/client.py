@@ -14,7 +14,8 @@ from sut.engine import Request
 from sut.event_loop import LagMeter
 from sut.http.address import Access, ServerAddress
 from sut.http.connection import ConnectionPool, request_head
-from sut.http.dialects import BodyTemplate, Dialect, EventForm
+from sut.http.dialects import BodyTemplate, Dialect
+from sut.http.events import READERS, EventForm
 from sut.http.exchange import GAP_FACTOR, Exchange
 from sut.http.text import TextExchange, Texts, TokenCounts
 from sut.request_writer import Lateness
@@ -67,7 +68,7 @@ class Client:
         self.slowest_token_ns = 0  # time per ID in the slowest chunk, except first chunks
         self.latest_answered_ns = 0  # send time of the latest request that has a response
         self.longest_answer_ns = 0
-        self.event_form = EventForm()
+        self.read, self.event_form = READERS[self.dialect.format], EventForm()
         self.head = request_head(self.address, self.dialect.path, self.access)
         self._template = cache(self.template)  # one body for each sampling policy
         self._exchange: type[Exchange] = TextExchange if self.texts else Exchange

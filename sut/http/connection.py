@@ -17,7 +17,7 @@ import httptools
 from runs.errors import ExecutionError, SetupError
 from sut.event_loop import allow_open_files
 from sut.http.address import Access, ServerAddress
-from sut.http.dialects import BadResponse
+from sut.http.events import BadResponse
 
 if TYPE_CHECKING:
     from sut.http.exchange import Exchange

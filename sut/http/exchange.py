@@ -11,7 +11,8 @@ import orjson
 
 from runs.benchmark import SamplingPolicy
 from sut.engine import Request
-from sut.http.dialects import BadResponse, BodyTemplate, Completion, UnrelatedEvent, error_event, error_words
+from sut.http.dialects import BodyTemplate
+from sut.http.events import BadResponse, Completion, UnrelatedEvent, error_event, error_words
 from sut.http.refusals import fix_of_status, is_success, response_problem
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ class Exchange:
         response, client, request = self._response, self._client, self._request
         before, finished = self._seen, response.finish_reason is not None
         try:
-            client.dialect.read(payload, response, client.event_form)
+            client.read(payload, response, client.event_form)
         except (msgspec.DecodeError, RecursionError) as error:
             if self._is_stream and self._events.event_name not in (b"", b"message"):
                 raise UnrelatedEvent(f"an event of type {error_words(self._events.event_name)}") from error

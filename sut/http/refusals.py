@@ -1,6 +1,6 @@
 """What a status of a server's response means: the problem, and what to type."""
 
-from sut.http.dialects import error_words
+from sut.http.events import error_words
 
 _NO_REPEAT = "the client does not repeat requests"
 _FIXES = {

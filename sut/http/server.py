@@ -20,7 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from runs.record.engines.engine_stages import end_of
 from sut.http.address import Access, ServerAddress
-from sut.http.dialects import DIALECTS, VLLM, VLLM_TOKENS, Dialect, Name
+from sut.http.dialects import DIALECTS, Dialect
+from sut.http.events import Name
 from sut.http.refusals import is_success, response_problem
 
 RESPONSE_TIMEOUT_S = 10.0
@@ -228,12 +229,10 @@ async def choose_dialect(address: ServerAddress, access: Access, owner: str | No
     if owner_dialect in possible:
         # vLLM's other route generates no text. If it exists, it rejects an empty body with this status; otherwise the
         # status is 403 or 404.
-        if (
-            owner_dialect is VLLM
-            and not is_named
-            and (await ask(address, access, VLLM_TOKENS.path, b"{}")).status in (400, 422)
-        ):
-            return VLLM_TOKENS
+        by_tokens = DIALECTS["vllm-tokens"]
+        has_other_route = owner == by_tokens.owner and not is_named
+        if has_other_route and (await ask(address, access, by_tokens.path, b"{}")).status in (400, 422):
+            return by_tokens
         possible = [owner_dialect]
     elif not is_named or any(dialect.sends_text for dialect in possible):
         possible = [dialect for dialect in possible if dialect.sends_text]

@@ -14,7 +14,8 @@ from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS as LEAST
 from runs.benchmark import SamplingPolicy
 from runs.record.engines.server_notes import failed_responses
 from runs.record.observed import TextResponses
-from sut.http.dialects import MAY_OMIT, BadResponse
+from sut.http.dialects import MAY_OMIT
+from sut.http.events import BadResponse
 from sut.http.exchange import FEW_RESPONSES, FINISH_REASONS, JSON, LEFT_OUT_SHARE, STREAM, Exchange
 from sut.http.tokenizer import TextTokenizer
 
