@@ -86,27 +86,22 @@ class Space:
 
 
 def make_space(
-    values: dict[str, Any],
-    config: RunConfig,
-    requested: Mapping[str, Any],
-    kind: EngineKind[Any] | None = None,
-    *,
-    replicas: int = 0,
+    config: RunConfig, requested: Mapping[str, Any], kind: EngineKind[Any] | None = None, *, replicas: int = 0
 ) -> Space:
     """Return the options to search.
 
     Args:
-        values: Fields of RunConfig that the user gave. A given option is searched only on request, from its value.
-        asked: Option → values to try instead of the usual values; empty for the usual values.
+        config: Options of the runs. An option that the user gave is searched only on request, from its value.
+        requested: Option → values to try instead of the usual values; empty for the usual values.
         kind: Engine kind with the usual values; None = the kind in `config`.
         replicas: Number of replicas of the runs; 0 = one engine, or a number that is not planned yet.
 
     Raises:
         InputError: If an option cannot be searched, a value is not allowed, or no option remains.
     """
-    current = {**config.engine_arg, **{name: values[name] for name in RUN_OPTIONS if name in values}}
+    current = {**config.engine_arg, **config.model_dump(include=set(RUN_OPTIONS), exclude_unset=True)}
     if requested:
-        chosen = {name: _checked(name, of, current, values) for name, of in requested.items()}
+        chosen = {name: _checked(name, of, current, config) for name, of in requested.items()}
     else:
         kind = kind or engine_kind(config.engine)
         usual = kind.search_values(config)
@@ -147,7 +142,7 @@ def _middle(values: tuple[Any, ...]) -> Any:
     return values[len(values) // 2]
 
 
-def _checked(name: str, requested: Any, current: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:
+def _checked(name: str, requested: Any, current: dict[str, Any], config: RunConfig) -> tuple[Any, ...]:
     flag = f"--search-values {name}"
     if name not in ALLOWED:
         raise InputError(f"{flag}: the search does not support this option", f"choose from {', '.join(ALLOWED)}")
@@ -158,7 +153,7 @@ def _checked(name: str, requested: Any, current: dict[str, Any], values: dict[st
             raise InputError(f"{flag}: {value!r} is not an allowed value", "give whole numbers or words")
         # An admission bound is allowed only with a policy.
         policy = {"admission": "fcfs"} if name in ADMISSION_BOUNDS else {}
-        make_config(applied(values, {**policy, name: value}))
+        make_config(applied(config.model_dump(exclude_unset=True), {**policy, name: value}))
     if len(set(requested)) < len(requested):
         raise InputError(f"{flag}={requested}: a value is given twice", "give each value once")
     return tuple(value for value in requested if value != current.get(name))

@@ -115,7 +115,7 @@ class Tune:
 
     def with_replicas(self, count: int) -> "Tune":
         """Return this tuning for runs with `count` replicas, because limits apply to each replica."""
-        return dataclasses.replace(self, space=_space(self.options, self.values, self.config, count))
+        return dataclasses.replace(self, space=_space(self.options, self.config, count))
 
 
 def load_tune(file: Path | None, own_values: dict[str, Any], runs: dict[str, Any]) -> Tune:
@@ -140,7 +140,7 @@ def load_tune(file: Path | None, own_values: dict[str, Any], runs: dict[str, Any
         mistakes.add("--scenario SingleStream: has no target_qps", "give --scenario Server, Interactive or Offline")
     options, config = mistakes.accept(options), mistakes.accept(config)
     values = {name: getattr(config, name) for name in values}
-    space = mistakes.attempt(_space, options, values, config)
+    space = mistakes.attempt(_space, options, config)
     place = TuneDir(values.pop("output_log_dir", None) or Path("output") / f"tune-{config.scenario}")
     written = place.user_conf.resolve(), place.search_conf.resolve()
     if config.user_conf is not None and config.user_conf.resolve() in written:
@@ -153,7 +153,7 @@ def load_tune(file: Path | None, own_values: dict[str, Any], runs: dict[str, Any
     return Tune(options, values, config, place, space)
 
 
-def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig, replicas: int = 0) -> "Space | None":
+def _space(options: TuneOptions, config: RunConfig, replicas: int = 0) -> "Space | None":
     named = [f"--{name.replace('_', '-')}" for name in sorted(options.model_fields_set) if name.startswith("search_")]
     named += ["--search"] if options.search else []
     if named and LOADGEN_SCENARIO[config.scenario] != "Server":
@@ -168,4 +168,4 @@ def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig, repl
         return None
     from scenarios.tune.option_space import make_space
 
-    return make_space(values, config, options.search_values, replicas=replicas)
+    return make_space(config, options.search_values, replicas=replicas)

@@ -216,7 +216,7 @@ def on_cores(cores: int) -> Machine:
 
 def space_of(values: dict[str, Any], machine: Machine | None = None, **options: Any) -> Space:
     kind = VllmKind(lambda: machine) if machine else None
-    return make_space(values, make_config(values), options, kind)
+    return make_space(make_config(values), options, kind)
 
 
 def test_options_given_by_the_user_are_not_searched() -> None:
@@ -332,8 +332,7 @@ def test_search_limits_apply_to_each_replica() -> None:
     """The runs use multiple replicas by default on accelerators."""
     tune = load_tune(None, {"search": True}, {"scenario": "Server", "engine": "dummy"}).with_replicas(4)
     assert tune.space.copies == 4
-    values = {"scenario": "Server"}
-    space = make_space(values, make_config(values), {}, VllmKind(lambda: TWO_GPUS), replicas=2)
+    space = make_space(make_config({"scenario": "Server"}), {}, VllmKind(lambda: TWO_GPUS), replicas=2)
     assert "data_parallel_size" not in space.values
     in_time = space.with_queries_in_time(101)
     assert 50 in in_time.values["max_num_seqs"]
