@@ -34,6 +34,8 @@ SNAPSHOT_S, TIMER_S = 0.25, 0.1  # interval, and error of its timers
 MAX_APART = 8  # intervals from one snapshot to the next on average; at most 2.6 on a busy machine
 # Tokenizing ends some seconds after the session; a longer time can show that the session was shortened.
 LONG_AFTER_S, LONG_AFTER_SHARE = 10.0, 0.05
+# Share of failed samples, and number of them at the end, that show a server that died; fewer failures can be chance.
+MAX_FAILED, FAILED_AT_END = 0.05, 5
 UNCHANGED = "restore the files that the client wrote"
 KEEP = "keep the complete directory as the client wrote it"
 
@@ -248,7 +250,7 @@ def unfit(stat: dict[str, Any]) -> dict[str, bool]:
 
 @decides(
     "plausible",
-    ("endpoints-failed", "warning", OURS, "failed samples", "correct the server, and run again"),
+    ("endpoints-failed", "error", OURS, "failed samples", "correct the server, and run again"),
     ("endpoints-first-token", "warning", OURS, "samples whose first token came with the complete response",
      "set the server to stream its responses piece by piece"),
     needs=("events",),
@@ -265,17 +267,26 @@ def hidden_failures(case: EndpointsEvidence) -> Iterator[Finding]:
             f"{failed:,} of {completed:,} completed samples failed; the client includes them in its {rate}; "
             f"without them: {alone or 0:.4g}/s"
         )
-        yield stated("endpoints-failed", text, events.path, failed=failed, answered_per_second=alone)
+        severity: Severity = "error" if _is_dead(events) else "warning"
+        yield stated("endpoints-failed", text, events.path, failed=failed, answered_per_second=alone, severity=severity)
     else:
         yield compared("endpoints-failed", True, "0", "0", events.path)
     if case.streaming:
         first_ns, streamed = events.first_ns, events.tracked & events.completed & (events.rest_bytes > 0)
         if late := int((streamed & (first_ns >= events.complete_ns)).sum()):
             text = f"the first token of {counted(late, 'sample')} came with the complete response, so TPOT is 0 or less"
-            severity: Severity = "warning" if late > FEW_LATE * completed else "note"
+            severity = "warning" if late > FEW_LATE * completed else "note"
             yield stated("endpoints-first-token", text, events.path, samples=late, severity=severity)
         else:
             yield compared("endpoints-first-token", True, "0", "", events.path)
+
+
+def _is_dead(events: Events) -> bool:
+    """Return whether many samples failed, or all of the last, as if the server had died."""
+    rows = np.flatnonzero(events.tracked & events.completed)
+    failed = events.failed[rows[np.argsort(events.complete_ns[rows], kind="stable")]]
+    count = int(failed.sum())
+    return count >= FAILED_AT_END and bool(count > MAX_FAILED * len(failed) or failed[-FAILED_AT_END:].all())
 
 
 @decides(

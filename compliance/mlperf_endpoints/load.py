@@ -47,7 +47,7 @@ USUAL_QPS, MORE = 10.0, 1.1
 SIZES, STEPS, ENOUGH, CHANCE = 8, 4_000_000, 6, 1e-9
 MAX_ROWS = 10_000_000
 MS, SECOND = 1e6, 1e9
-INTERRUPTED, TIME_UP = "the run was interrupted", "max_duration_ms was reached"
+INTERRUPTED = "the run was interrupted"
 SEPARATE_CORES, RERUN = "run the client on separate CPU cores", "run the client again"
 ANY_SAMPLE = -1  # index of a repeated sample that is unknown
 
@@ -78,16 +78,18 @@ class MeasuredPhase:
 
     @cached_property
     def wanted(self) -> int | None:
-        """The requested number of samples; None if it depends on an unknown dataset size."""
-        runtime, size = self.config.settings.runtime, self.size[0]
+        """The requested number of samples; None if the size of the dataset or the client's default is unknown."""
+        count, size, times = self.config.settings.runtime.n_samples_to_issue, self.size[0], self.run.time_settings
         if self.audit_samples is not None:
             return self.audit_samples
-        if runtime.n_samples_to_issue is not None:
-            return runtime.n_samples_to_issue
-        if size is None or not runtime.min_duration_ms:
+        if count is not None:
+            return count
+        if times.form is None and times.min_duration_ms is None:
+            return None
+        if size is None or not times.min_duration_ms:
             return size
         rate = float(self.config.settings.load_pattern.target_qps or USUAL_QPS)
-        return math.ceil(math.ceil(rate * float(runtime.min_duration_ms) / 1000 * MORE) / size) * size
+        return math.ceil(math.ceil(rate * float(times.min_duration_ms) / 1000 * MORE) / size) * size
 
     @property
     def left(self) -> NDArray[np.bool_]:
@@ -313,18 +315,19 @@ def _warm_up(load: MeasuredPhase) -> Iterator[Finding]:
 
 def _whole(load: MeasuredPhase) -> Iterator[Finding]:
     """Check whether all samples were issued and completed; otherwise look for the reason."""
-    place, settings, left = load.events.path, load.config.settings, load.left
+    place, times, left = load.events.path, load.run.time_settings, load.left
     wanted, sent, open_ones = load.wanted, len(load.rows), int(left.sum())
-    patience_s, limit_ns = settings.drain.performance_timeout_s, float(settings.runtime.max_duration_ms) * MS
+    patience_s, limit_ns = times.drain_timeout_s, float(times.max_duration_ms or 0) * MS
+    time_up = f"{times.max_duration} was reached"
     time_was_up = 0 < limit_ns <= load.end_ns - load.start_ns + EARLY_NS
     # The client does not record Ctrl-C: it issues no more samples and waits for no response.
     interrupted = open_ones > 0 and wanted is not None and sent < wanted
     if wanted is None:
-        yield stated(
-            "endpoints-count", "issued samples not checked: the size of the dataset is unknown", place, severity="note"
-        )
+        if load.size[0] is None:
+            text = "issued samples not checked: the size of the dataset is unknown"
+            yield stated("endpoints-count", text, place, severity="note")
     elif sent < wanted and (time_was_up or interrupted):
-        text = f"{sent} of {wanted} samples were issued: {TIME_UP if time_was_up else INTERRUPTED}"
+        text = f"{sent} of {wanted} samples were issued: {time_up if time_was_up else INTERRUPTED}"
         yield stated("endpoints-count", text, place, sent=sent, asked=wanted, severity="warning")
     else:
         yield _compared(load, "count", "", sent == wanted, sent, wanted)
@@ -344,8 +347,8 @@ def _whole(load: MeasuredPhase) -> Iterator[Finding]:
     )
     drained_ns = load.end_ns - int(load.issued_ns[-1])
     reasons = {
-        "performance_timeout_s was reached": patience_s is not None and drained_ns >= patience_s * SECOND - EARLY_NS,
-        TIME_UP: time_was_up,
+        f"{times.drain_timeout} was reached": patience_s is not None and drained_ns >= patience_s * SECOND - EARLY_NS,
+        time_up: time_was_up,
         INTERRUPTED: interrupted,
         f"{INTERRUPTED} while it waited for responses, or responses were removed": while_it_drained,
     }

@@ -61,12 +61,16 @@ def _settings(point: EndpointsPoint) -> Iterator[tuple[str, Any, Any]]:
         return
     if summary is not None:
         yield from reported_differences(summary.run_config or {}, expected_run_config(point, summary), "run_config")
-    runtime, pattern = config.settings.runtime, config.settings.load_pattern
+    runtime, pattern, least_ms = (
+        config.settings.runtime,
+        config.settings.load_pattern,
+        point.time_settings.min_duration_ms,
+    )
     declared = read_yaml(point.path(POINT), "") if point.has(POINT) else {}
     expected: dict[str, Any] = {
         "runtime_settings": {
             "load_pattern": pattern.type,
-            "min_duration_ms": runtime.min_duration_ms,
+            **({} if least_ms is None else {"min_duration_ms": least_ms}),
             "runtime": {
                 "scheduler_rng_seed": runtime.scheduler_random_seed,
                 "sample_index_rng_seed": runtime.dataloader_random_seed,

@@ -43,24 +43,29 @@ def settings_in_force(case: EndpointsEvidence) -> Iterator[Finding]:
     load = case.load
     assert load is not None  # see `needs`
     files = case.run.path(CONFIG), load.events.path
+    if load.wanted is None and load.size[0] is not None:
+        case.mark_not_checked("endpoints-count", "config.yaml has no count, and the client's default is unknown")
     for rules in (_refused, _streaming, _durations, _lengths, _dataset):
         for rule, text, right, value, required in rules(case, load):
             yield compared(f"endpoints-{rule}", right, str(value), str(required), *files, text=text)
 
 
 def _refused(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:
-    config, runtime, model = load.config, load.config.settings.runtime, load.config.model_params
+    config, times, model = load.config, load.run.time_settings, load.config.model_params
+    least_ms = times.min_duration_ms or 0
     pattern, workers = config.settings.load_pattern.type, config.settings.client.num_workers
     urls = len(config.endpoint_config.endpoints)
     allowed = PATTERNS.get(config.mode, (pattern,))
     api, texts = config.endpoint_config.api_type, load.events.prompt_kind[load.rows] == TEXT
     for text, right, value, required in (
         (f"load pattern of an {config.mode} run", pattern in allowed, pattern, " or ".join(allowed)),
-        ("max_duration_ms", not 0 < runtime.max_duration_ms < runtime.min_duration_ms, runtime.max_duration_ms,
-         f"0, or at least {runtime.min_duration_ms} (min_duration_ms)"),
+        (times.max_duration, not 0 < (times.max_duration_ms or 0) < least_ms, times.max_duration_ms or 0,
+         f"0, or at least {least_ms} ({times.max_duration.replace('max', 'min')})"),
         (f"min_new_tokens for api_type {api}", api == "openai_completions" or model.min_new_tokens == 1,
          model.min_new_tokens, 1),
         *([("text prompts for api_type sglang", not texts.any(), int(texts.sum()), 0)] if api == "sglang" else []),
+        ("client releases whose settings config.yaml has", len(config.forms) < 2,
+         " and ".join(f"since {form.since}" for form in config.forms), "one release"),
         ("workers", workers < 1 or not urls or workers % urls == 0, workers, f"a multiple of {urls} (endpoints)"),
     ):  # fmt: skip
         yield "settings", text, right, value, required
@@ -83,16 +88,21 @@ def _streaming(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[Setting
 
 
 def _durations(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:
-    runtime, timeout_s = load.config.settings.runtime, load.config.settings.drain.performance_timeout_s
-    took_s = (load.end_ns - load.start_ns) / SECOND
-    most_s = float(runtime.max_duration_ms) * MS / SECOND  # n_samples_to_issue overrides min_duration_ms
+    times = load.run.time_settings
+    # n_samples_to_issue overrides the minimum duration.
+    end_ns, text = (load.issued_ns[-1], "time to issue all samples") if times.limits_issuing else (load.end_ns, "")
+    took_s, most_s = float(end_ns - load.start_ns) / SECOND, float(times.max_duration_ms or 0) * MS / SECOND
     if most_s:
         right = took_s <= most_s + TURN_NS / SECOND
-        yield "max-duration", "", right, f"{took_s:.2f} s", f"at most {most_s:.2f} s (max_duration_ms)"
-    if timeout_s is not None and not load.left.all():
+        yield "max-duration", text, right, f"{took_s:.2f} s", f"at most {most_s:.2f} s ({times.max_duration})"
+    elif times.max_duration_ms is None:
+        case.mark_not_checked("endpoints-max-duration", f"config.yaml has no {times.max_duration}")
+    if times.drain_timeout_s is None:
+        case.mark_not_checked("endpoints-drain", f"config.yaml has no {times.drain_timeout}")
+    elif not load.left.all():
         wait_s = float(load.complete_ns.max() - load.issued_ns[-1]) / SECOND
-        right = wait_s <= timeout_s + TURN_NS / SECOND
-        yield "drain", "", right, f"{wait_s:.2f} s", f"at most {timeout_s:.2f} s (performance_timeout_s)"
+        right = wait_s <= times.drain_timeout_s + TURN_NS / SECOND
+        yield "drain", "", right, f"{wait_s:.2f} s", f"at most {times.drain_timeout_s:.2f} s ({times.drain_timeout})"
 
 
 def _lengths(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:

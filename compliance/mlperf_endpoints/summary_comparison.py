@@ -6,7 +6,8 @@ values, must be equal. Means, deviations, rates and TPOT are rounded doubles, so
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from compliance.mlperf_endpoints.derive import (
@@ -109,17 +110,55 @@ _SECTIONS = {
     "Input sequence lengths": ("input_sequence_lengths", "tokens", 1.0),
     "Output sequence lengths": ("output_sequence_lengths", "tokens", 1.0),
 }
+_TITLES = ("Summary", "End of Summary", "Latency Breakdowns", "End of Report")
+_PARTS = ("Histogram", "Percentiles", "Early-stopping")  # parts of a section of statistics, each after an empty line
+_OTHER_LABELS = {"Git SHA", "Run config", "Test started at", "WARNING"}
 _STATISTICS = {"Min": "min", "Max": "max", "Median": "median", "Avg.": "avg", "Std Dev.": "std_dev"}
 
 
 def compare_report(text: str, summary: Summary) -> Iterator[Difference]:
     """Compare report.txt with result_summary.json, to two decimals.
 
-    The sections of statistics may have no other lines. Before them the client also reports accuracy.
+    The sections of statistics may have no other lines. Other sections are ignored: later releases of the client write
+    some, and before the statistics the client also reports accuracy.
     """
-    reported, expected = _by_place(text.splitlines()), _by_place(_report_of(summary))
+    lines = list(_report_of(summary))
+    reported, expected = _by_place(_known_lines(text, lines)), _by_place(lines)
     more = {place: None for place in reported if place not in expected and place.startswith(tuple(_SECTIONS))}
     yield from reported_differences(reported, expected | more)
+
+
+def _known_lines(text: str, expected: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of report.txt without the sections that `expected` does not have.
+
+    Such a section begins with a title, a label or a heading that is not expected, or after the empty line that ends a
+    part of a section of statistics. It ends before the next expected line, part or section.
+    """
+    general = list(takewhile(lambda line: line.rstrip(":") not in _SECTIONS, expected))
+    labels = {line.partition(":")[0] for line in general}
+    written, parts = set[str](), list[str]()
+    is_known = is_general = True
+    was_empty = False
+    for raw in text.splitlines():
+        line, is_indented = raw.strip(), raw[:1].isspace()
+        label = line.partition(":")[0]
+        if line.startswith("---"):
+            is_known, is_general = line.strip("- ") in _TITLES, is_general and "Latency" not in line
+        elif is_general and line in general and (is_known or not is_indented):
+            is_known = True
+            general.remove(line)
+            written.add(line)
+            yield line
+        elif is_general and line and not is_indented:
+            is_known = label in _OTHER_LABELS or (is_known and label in labels)
+        elif line and not is_indented:
+            is_known, parts = label in _SECTIONS, list(_PARTS) if label in _SECTIONS else parts
+        elif line and was_empty:
+            part = next((part for part in parts if label.startswith(part)), None)
+            is_known, parts = part is not None, parts[parts.index(part) + 1 :] if part else parts
+        if line and is_known and line not in written and not line.startswith("---"):
+            yield line
+        was_empty = not line
 
 
 def _by_place(lines: Iterable[str]) -> dict[str, list[str]]:

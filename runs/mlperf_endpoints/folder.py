@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from os.path import lexists
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -85,6 +85,7 @@ class Summary(_Read):
     duration_ns: BoundedCount | None
     state: str
     complete: bool
+    git_sha: str | None = None  # commit of the client
     ttft: Series
     tpot: Series
     latency: Series
@@ -133,8 +134,10 @@ class LoadPattern(_Read):
 
 
 class _Runtime(_Read):
-    min_duration_ms: MeasuredNumber = 600_000
-    max_duration_ms: MeasuredNumber = 0  # 0 = no limit
+    min_duration_ms: MeasuredNumber | None = None
+    max_duration_ms: MeasuredNumber | None = None  # 0 = no limit
+    min_issue_duration_ms: MeasuredNumber | None = None
+    max_issue_duration_ms: MeasuredNumber | None = None
     n_samples_to_issue: BoundedCount | None = None
     scheduler_random_seed: int = 42
     dataloader_random_seed: int = 42
@@ -155,6 +158,10 @@ class _Drain(_Read):
     performance_timeout_s: MeasuredNumber | None = None
 
 
+class _Timeouts(_Read):
+    performance_drain_timeout_s: MeasuredNumber | None = None
+
+
 class _Client(_Read):
     num_workers: int = -1  # -1 = chosen by the client
     stream_all_chunks: bool | None = None
@@ -172,6 +179,7 @@ class _Settings(_Read):
     client: _Client = _Client()
     warmup: _WarmUp = _WarmUp()
     drain: _Drain = _Drain()
+    timeouts: _Timeouts = _Timeouts()
 
 
 class ClientAudit(_Read):
@@ -192,6 +200,41 @@ class _ModelParams(_Read):
     streaming: str | bool | None = None  # YAML reads a bare `on` as a Boolean
 
 
+class ClientForm(NamedTuple):
+    """The names and defaults of time settings that a group of client releases has."""
+
+    since: str
+    runtime_keys: frozenset[str]  # keys of settings.runtime that only this group has
+    section: str  # section of the settings that only this group has
+    min_duration: str
+    max_duration: str
+    drain_timeout: str
+    default_min_duration_ms: int | None  # None: without a count and a duration, the client issues the dataset once
+
+
+# All releases report the version 0.1.0. [mlcommons/endpoints ea332753 and #409]
+CLIENT_FORMS = (
+    ClientForm("August 2025", frozenset({"min_duration_ms", "max_duration_ms"}), "drain", "min_duration_ms",
+               "max_duration_ms", "performance_timeout_s", 600_000),
+    ClientForm("25 August 2026", frozenset({"min_issue_duration_ms", "max_issue_duration_ms"}), "timeouts",
+               "min_issue_duration_ms", "max_issue_duration_ms", "performance_drain_timeout_s", None),
+)  # fmt: skip
+# Beginning of the client's commit, for a config.yaml without a key that only one group has.
+_FORM_OF_COMMIT = {"ea332753": CLIENT_FORMS[0], "56063590": CLIENT_FORMS[1], "f1100cf": CLIENT_FORMS[1]}
+
+
+class TimeSettings(NamedTuple):
+    """The time settings of a run. A value is None if config.yaml sets none and the client has no default."""
+
+    form: ClientForm | None  # None: unknown
+    min_duration_ms: Number | None
+    max_duration_ms: Number | None  # 0 = no limit
+    limits_issuing: bool  # the maximum limits the time to issue samples, and not the measured phase
+    drain_timeout_s: Number | None
+    max_duration: str  # name of the setting in config.yaml
+    drain_timeout: str
+
+
 class Config(_Read):
     """The fields of config.yaml that affect numbers, and the complete content."""
 
@@ -208,6 +251,42 @@ class Config(_Read):
     def mode(self) -> str:
         """Mode of the client, usually offline or online."""
         return self.benchmark_mode or self.type
+
+    def time_settings(self, git_sha: str | None = None) -> TimeSettings:
+        """Return the time settings, whose names depend on the client's release.
+
+        Args:
+            git_sha: Commit of the client, which decides if the keys of config.yaml do not.
+        """
+        settings, runtime, form = self.settings, self.settings.runtime, self._form(git_sha)
+        minima, maxima = (
+            [getattr(runtime, f"{name}_issue_duration_ms"), getattr(runtime, f"{name}_duration_ms")]
+            for name in ("min", "max")
+        )
+        timeouts = [settings.timeouts.performance_drain_timeout_s, settings.drain.performance_timeout_s]
+        names = form or CLIENT_FORMS[-1]
+        default = None if form is None else form.default_min_duration_ms
+        return TimeSettings(
+            form,
+            next((value for value in minima if value is not None), default),
+            next((value for value in maxima if value is not None), None),
+            maxima[0] is not None,
+            next((value for value in timeouts if value is not None), None),
+            CLIENT_FORMS[0].max_duration if maxima[0] is None and maxima[1] is not None else names.max_duration,
+            names.drain_timeout,
+        )
+
+    def _form(self, git_sha: str | None) -> ClientForm | None:
+        forms = self.forms
+        if forms:
+            return forms[0] if len(forms) == 1 else None
+        return next((form for start, form in _FORM_OF_COMMIT.items() if (git_sha or "").startswith(start)), None)
+
+    @property
+    def forms(self) -> list[ClientForm]:
+        """The groups of client releases that have a key of this config.yaml alone."""
+        keys, sections = self.settings.runtime.model_fields_set, self.settings.model_fields_set
+        return [form for form in CLIENT_FORMS if form.runtime_keys & keys or form.section in sections]
 
     @property
     def streaming(self) -> bool | None:
@@ -294,6 +373,12 @@ class EndpointsRun:
     def has(self, name: str) -> bool:
         """Return whether the folder has a file; a broken link counts, because reading it reports the error."""
         return lexists(self.path(name))
+
+    @cached_property
+    def time_settings(self) -> TimeSettings:
+        """The time settings in config.yaml."""
+        git_sha = None if self.summary is None else self.summary.git_sha
+        return (self.config or Config(content={})).time_settings(git_sha)
 
     @property
     def only_audit(self) -> bool:

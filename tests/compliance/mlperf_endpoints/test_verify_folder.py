@@ -34,8 +34,8 @@ def finding_of(verdict: FolderVerdict, rule: str) -> Finding:
 # Directories of honest servers, and the warnings on them.
 HONEST = {
     "audit-honest": "", "audit-honest-concurrency": "first-token audit-kept-prompts", "concurrency": "",
-    "cut-by-time": "count", "interrupted": "count drained", "offline": "", "poisson": "", "server-died": "failed",
-    "warm-up": "", "audit-honest/audit/reference": "", "audit-honest/audit/output_caching": "",
+    "cut-by-time": "count", "interrupted": "count drained", "offline": "", "poisson": "", "warm-up": "",
+    "audit-honest/audit/reference": "", "audit-honest/audit/output_caching": "",
 }  # fmt: skip
 
 
@@ -143,10 +143,10 @@ def test_more_tokens_than_requested_are_reported(copy_of: CopyOf, model_path: st
     assert "tokenizes the text" in client_run_text(verdict)
 
 
-def test_failed_samples_are_a_warning(recorded: Path) -> None:
+def test_failed_samples_of_a_dead_server_are_an_error(recorded: Path) -> None:
     verdict = judge_folder(recorded / "server-died")
     finding = finding_of(verdict, "failed")
-    assert (finding.severity, finding.numbers["failed"]) == ("warning", 38)
+    assert (finding.severity, finding.numbers["failed"]) == ("error", 38)
     assert finding.numbers["answered_per_second"] < verdict.numbers["qps"] / 2
 
 
