@@ -10,6 +10,7 @@ import numpy as np
 from compliance.judge.check import Need, NotJudged
 from compliance.mlperf_endpoints.derive import Metrics, count_tokens, derive_metrics, recomputed_numbers
 from compliance.mlperf_endpoints.load import MeasuredPhase, read_load
+from compliance.mlperf_endpoints.round_tables import RoundTables, round_tables
 from qsl.tokenizers import load_tokenizer
 from runs.mlperf_endpoints.events import NO_TIME, EventColumn
 from runs.mlperf_endpoints.folder import EndpointsRun
@@ -25,6 +26,7 @@ class EndpointsEvidence:
     run: EndpointsRun
     model_path: str | None = None  # model whose tokenizer counts tokens
     dataset_path: Path | None = None  # dataset file, to rescore responses and compare prompts
+    tables: RoundTables = field(default_factory=round_tables, repr=False)
     left: list[NotJudged] = field(default_factory=list)  # parts of rules that were not checked
 
     def absent(self, need: Need) -> str:

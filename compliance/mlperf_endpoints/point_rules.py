@@ -4,12 +4,10 @@ configs/rounds/endpoints/ has the limits with their sources. Requirements that t
 model are not checked, nor is what one point cannot show (the other points, steady state, power).
 """
 
+import math
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
-
-import orjson
 
 from compliance.accuracy.scores import score_texts
 from compliance.judge.check import decides
@@ -19,40 +17,30 @@ from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.load import RERUN
 from qsl.dataset_file import parse_rows, read_dataset_bytes
 from runs.errors import InputError
-from runs.files.reading import read_object
-from runs.mlperf_endpoints.folder import PERFORMANCE, Config, EndpointsRun
+from runs.mlperf_endpoints.accuracy import AccuracyResults, read_accuracy
+from runs.mlperf_endpoints.folder import Config, EndpointsRun
 from runs.mlperf_endpoints.layout import CONFIG, REPORT, SAMPLES
-from runs.rounds import TABLES
 from runs.wording import printable, shortened_list
 
-NEWEST = "v1.0"
 ACCURACY = "accuracy/accuracy_results.json"
 ROUGE_DECIMALS = 4  # decimals that the client writes
 _IN_REPORT = {"unit": "unit_samples", "repeats": "num_repeats", "total": "total_samples"}
 _ENDPOINTS = "[endpoints]"
+UNKNOWN_SET = "the seed set is unknown to this version"
+# Names of seeds in config.yaml → names in seedset.yaml and point.yaml.
+_PUBLISHED = {
+    "scheduler_random_seed": "scheduler_rng_seed", "dataloader_random_seed": "sample_index_rng_seed",
+    "model_seed": "model_seed",
+}  # fmt: skip
 _FIX = "restore the file that the client wrote"
-
-
-@cache
-def round_rules(name: str = NEWEST) -> dict[str, Any]:
-    """Return the table of a round.
-
-    Raises:
-        InputError: If no table has that name.
-    """
-    rounds = sorted(path.stem for path in (TABLES / "endpoints").glob("v*.json"))
-    if name not in rounds:
-        raise InputError(f"unknown round of MLPerf Endpoints: {name!r}", f"give one of {', '.join(rounds)}")
-    table: dict[str, Any] = orjson.loads((TABLES / "endpoints" / f"{name}.json").read_bytes())
-    return table
 
 
 def model_rules(case: EndpointsEvidence) -> tuple[str, dict[str, Any]]:
     """Return the benchmark and its rules, by the last part of the model's name; empty for other models."""
     config = case.run.config
     name = "" if config is None else config.model_params.name.rstrip("/").rpartition("/")[2].lower()
-    models = round_rules()["models"]
-    return next(((benchmark, rules) for benchmark, rules in models.items() if name in rules["names"]), ("", {}))
+    models = case.tables.models.items()
+    return next(((benchmark, rules) for benchmark, rules in models if name in rules["names"]), ("", {}))
 
 
 def seeds_of(config: Config) -> dict[str, int]:
@@ -62,14 +50,29 @@ def seeds_of(config: Config) -> dict[str, int]:
     return seeds if seed is None else seeds | {"model_seed": seed}
 
 
-def seed_set(seeds: dict[str, int]) -> str | None:
-    """Return the name of the published set that has these seeds."""
-    sets = round_rules()["seed_sets"].items()
-    return next((name for name, one in sets if seeds.items() <= one.items()), None)
+def published_names(seeds: dict[str, int]) -> dict[str, int]:
+    """Return seeds by their names in the tables of rounds and in point.yaml."""
+    return {_PUBLISHED[name]: seed for name, seed in seeds.items()}
 
 
-def _listed(seeds: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {seed}" for name, seed in seeds.items() if name != "cohort")
+def _listed(seeds: dict[str, int]) -> str:
+    return ", ".join(f"{name} {seed}" for name, seed in seeds.items())
+
+
+def _seeds(case: EndpointsEvidence, config: Config) -> Iterator[tuple[str, bool, object, object]]:
+    """Compare the seeds with the known sets. Seeds that belong to no known set may be a newer set."""
+    seeds, tables = seeds_of(config), case.tables
+    published, unpublished = published_names(seeds), list(tables.client_seed_sets.values())
+    pinned = (name for name, one in tables.client_seed_sets.items() if seeds == one)
+    by_client = next((f" (the unpublished seeds of the client's ruleset {name})" for name in pinned), "")
+    parts = [{_PUBLISHED[name]: seed for name, seed in one.items()} for one in unpublished]
+    parts += [dict(one.seeds) for one in tables.seed_sets]
+    right = tables.set_with(published) is not None
+    if right or any(part.items() & published.items() for part in parts):
+        sets = ", or ".join(one.text for one in tables.seed_sets)
+        yield "seeds", right, f"{_listed(seeds)}{by_client}", sets
+    else:
+        case.mark_not_checked("endpoints-rule-seeds", f"{UNKNOWN_SET}: {_listed(seeds)}")
 
 
 @decides(
@@ -97,30 +100,24 @@ def _listed(seeds: dict[str, Any]) -> str:
 )  # fmt: skip
 def point(case: EndpointsEvidence) -> Iterator[Finding]:
     """Check the settings in config.yaml and the measured values against the rules of the round."""
-    load, table = case.load, round_rules()
+    load, table = case.load, case.tables
     assert load is not None  # see `needs`
     model, settings, (benchmark, rules) = load.config.model_params, load.config.settings, model_rules(case)
     pattern, warm_up, size, sent = settings.load_pattern, settings.warmup, load.size[0], len(load.rows)
     patterns = ("agentic_inference",) if rules.get("agentic") else ("concurrency", "max_throughput")
-    seeds = seeds_of(load.config)
-    pinned = (name for name, one in table["client_seed_sets"].items() if seeds == one)
-    by_client = next((f" (the unpublished seeds of the client's ruleset {name})" for name in pinned), "")
-    sets = ", or ".join(
-        f"set {name} of cohort {cohort['cohort']}: {_listed(cohort)}" for name, cohort in table["seed_sets"].items()
-    )
     failed = int(load.events.failed[load.rows].sum())
     rows: list[tuple[str, bool, object, object]] = [
-        ("model", bool(benchmark), model.name, ", ".join(table["models"])),
+        ("model", bool(benchmark), model.name, ", ".join(table.models)),
         ("pattern", pattern.type in patterns, pattern.type, " or ".join(patterns)),
-        ("seeds", seed_set(seeds) is not None, f"{_listed(seeds)}{by_client}", sets),
+        *_seeds(case, load.config),
         ("warm-up", warm_up.salt or not warm_up.enabled, warm_up.salt, "true, or no warm-up"),
         ("failures", not failed, failed, 0),
     ]
     if pattern.type == "concurrency":
-        low = (pattern.target_concurrency or 0) <= table["points"]["ultra_low"]
+        low = (pattern.target_concurrency or 0) <= table.points["ultra_low"]
         duration_s, least_s = (
             (load.end_ns - load.start_ns) / 1e9,
-            table["min_duration_s"]["ultra_low" if low else "above"],
+            table.limits["min_duration_s"]["ultra_low" if low else "above"],
         )
         p90 = None if case.run.summary is None else case.run.summary.tpot.percentiles.get("90.0")
         rows += [
@@ -165,7 +162,11 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
 )  # fmt: skip
 def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
     """Check the scores in accuracy_results.json against the targets of the benchmark."""
-    entries, path = accuracy_entries(case.run), case.run.path(ACCURACY)
+    (entries, fault), path = accuracy_results(case.run), case.run.path(ACCURACY)
+    if fault:
+        text, wanted = f"form of {ACCURACY}", "an entry with dataset_name and score for each dataset"
+        yield compared("endpoints-rule-accuracy", False, fault, wanted, path, text=text)
+        return
     if not entries:
         text = f"{ACCURACY} is missing; four points and the Offline point of a curve need it"
         yield stated("endpoints-rule-accuracy-there", text, path)
@@ -179,25 +180,21 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
         enough = isinstance(count, int) and count >= least
         text = f"{name}: scored samples"
         yield compared("endpoints-rule-accuracy", enough, f"{count}", f"at least {least}", path, text=text)
+        if "complete" in entry:
+            text, complete = f"{name}: complete", entry["complete"]
+            yield compared("endpoints-rule-accuracy", complete is True, f"{complete}", "True", path, text=text)
         scores = scores_of(entry)
         for score, (low, high) in rules["targets"].items():
             score_value = scores.get(score, scores.get("score") if len(rules["targets"]) == 1 else None)
-            if score_value is None:
-                case.mark_not_checked("accuracy", f"{score} of {name} is missing")
-                continue
-            right = score_value >= low and (high is None or score_value <= high)
+            right = score_value is not None and low <= score_value <= (math.inf if high is None else high)
             limit = f"at least {low:g}" + ("" if high is None else f", at most {high:g}")
-            yield compared("endpoints-rule-accuracy", right, f"{score_value:g}", limit, path, text=f"{name}: {score}")
+            value = "missing" if score_value is None else f"{score_value:g}"
+            yield compared("endpoints-rule-accuracy", right, value, limit, path, text=f"{name}: {score}")
 
 
-def accuracy_entries(run: EndpointsRun) -> dict[str, dict[str, Any]]:
-    """Return the accuracy results by dataset, without those of the measured phase."""
-    if not run.has(ACCURACY):
-        return {}
-    content = read_object(run.path(ACCURACY), _FIX, within=run.root).get("accuracy_scores")
-    entries = content if isinstance(content, list) else []
-    named = [one for one in entries if isinstance(one, dict) and isinstance(one.get("dataset_name"), str)]
-    return {one["dataset_name"]: one for one in named if one.get("dataset_type") != PERFORMANCE}
+def accuracy_results(run: EndpointsRun) -> AccuracyResults:
+    """Return the accuracy results of a run."""
+    return read_accuracy(run.path(ACCURACY), run.root)
 
 
 def scores_of(entry: dict[str, Any]) -> dict[str, float]:
@@ -239,7 +236,7 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
             (response.text, str(rows[place[row]].get(column))) for row, response in events.responses() if row in place
         ]
         scores = score_texts([text for text, _ in pairs], [reference for _, reference in pairs])
-        for score, reported in scores_of(accuracy_entries(run).get(name, {})).items():
+        for score, reported in scores_of(accuracy_results(run).entries.get(name, {})).items():
             if score in scores:
                 right = round(reported, ROUGE_DECIMALS) == round(scores[score], ROUGE_DECIMALS)
                 text, path = f"{name}: {score} of {len(pairs)} responses", run.path(ACCURACY)
@@ -248,6 +245,7 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
 
 @decides(
     "contradiction",
+    ("endpoints-accuracy-form", "warning", OURS, "form of accuracy_results.json", _FIX),
     ("endpoints-accuracy-files", "warning", OURS, "datasets missing in config.yaml or in the accuracy results", _FIX),
     ("endpoints-accuracy-counts", "warning", OURS, "samples in accuracy_results.json", _FIX),
     ("endpoints-accuracy-report", "warning", OURS, "accuracy lines of report.txt", _FIX),
@@ -255,7 +253,11 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
 )
 def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
     """Compare accuracy_results.json with the phases of the run and with report.txt."""
-    run, entries, path = case.run, accuracy_entries(case.run), case.run.path(ACCURACY)
+    run, (entries, fault), path = case.run, accuracy_results(case.run), case.run.path(ACCURACY)
+    if run.has(ACCURACY):
+        yield compared("endpoints-accuracy-form", not fault, fault or "known", "a form of the client", path)
+    if fault:
+        return
     configured = {str(one.get("name")) for one in run.datasets() if one.get("type") == "accuracy"}
     phases = {name: len(samples) for name, samples in (run.indices or {}).items()}
     differ = ((phases.keys() & configured) - entries.keys()) | (entries.keys() - configured)

@@ -5,12 +5,10 @@ two files of a point; the submitter writes the others. The official checker is t
 decides about a tree, and reads summaries only.
 """
 
-import math
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,12 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.text import finding_lines, not_judged_lines
 from compliance.judge.verdict import Outcome, Verdict
+from compliance.mlperf_endpoints.curve_rules import AGENTIC, ELECTED, region_bounds
 from compliance.mlperf_endpoints.find_folders import point_folders, run_folders
-from compliance.mlperf_endpoints.point_rules import ACCURACY, NEWEST, round_rules
+from compliance.mlperf_endpoints.point_rules import ACCURACY
 from compliance.mlperf_endpoints.points import judge_points
-from compliance.mlperf_endpoints.tree import judge_tree
+from compliance.mlperf_endpoints.round_tables import NEWEST, RoundTables, judge_tables, round_tables
+from compliance.mlperf_endpoints.tree import declared_point, judge_tree
 from compliance.mlperf_endpoints.verdict import judge_folder
 from runs.errors import ExecutionError, InputError
 from runs.files.temporary import temporary_folder
@@ -58,6 +58,7 @@ class FoldersChecked(Verdict):
     runs: list[EndpointsRun] = field(default_factory=list)  # readable run directories
     points: list[str] = field(default_factory=list)  # points of a submission tree
     verdicts: dict[str, Outcome] = field(default_factory=dict)  # directory → verdict of `verify --official`
+    tables: RoundTables = field(default_factory=round_tables, repr=False)
     official: dict[str, Any] | None = None  # program, outcome and messages of endpoints-submission-cli
 
     @property
@@ -69,6 +70,7 @@ class FoldersChecked(Verdict):
         return super().record(strict=strict) | {
             "tree": str(self.root),
             "round": NEWEST,
+            "tables": self.tables.record(),
             "folders": list(self.verdicts),
             "verdicts": self.verdicts,
             "official": {"run": self.official is not None, **(self.official or {})},
@@ -83,6 +85,7 @@ class FoldersChecked(Verdict):
             yield f"  {self.error}"
         yield from finding_lines(self, self.of("error", "warning", "note"), with_place=True)
         yield from not_judged_lines(self)
+        yield from (f"  {line}" for line in self.tables.lines())
         if self.official is None:
             yield f"official checker: not run (to check the content of all files, install {PROGRAM} or give --official)"
             return
@@ -94,21 +97,36 @@ class FoldersChecked(Verdict):
 
 
 def check_folders(
-    folders: Sequence[Path], dataset_path: Path | None = None, *, model_path: str | None = None
+    folders: Sequence[Path],
+    dataset_path: Path | None = None,
+    *,
+    model_path: str | None = None,
+    seed_file: Path | None = None,
 ) -> FoldersChecked:
-    """Check run directories as `verify --official` does, and report what a submission of them lacks."""
-    checked = FoldersChecked(folders[0])
+    """Check run directories as `verify --official` does, and report what a submission of them lacks.
+
+    Args:
+        seed_file: A newer seedset.yaml.
+    """
+    tables = round_tables(seed_file)
+    checked = FoldersChecked(folders[0], tables=tables)
     for folder in (found for named in folders for found in run_folders(named)):
-        verdict = judge_folder(folder, official=True, model_path=model_path, dataset_path=dataset_path)
+        verdict = judge_folder(
+            folder, official=True, model_path=model_path, dataset_path=dataset_path, seed_file=seed_file
+        )
         checked.verdicts[str(folder)] = verdict.outcome
-        checked.findings += verdict.findings
+        checked.findings += (one for one in verdict.findings if one.rule != "endpoints-tables")
         checked.not_judged += (replace(one, results=(str(folder),)) for one in verdict.not_judged)
         checked.error = checked.error or verdict.error
         checked.runs += [] if verdict.run is None else [verdict.run]
+    checked.findings += judge_tables(tables)
     if with_points := sorted(point_folders(folders[0])):
         checked.points = [str(point) for point in with_points]
-        checked.findings += [*judge_tree(with_points), *judge_points(folders[0], with_points)]
-    checked.findings += _lacking(folders[0], checked.runs, round_rules()["points"]) if checked.runs else ()
+        checked.findings += [
+            *judge_tree(with_points, tables, checked.not_judged),
+            *judge_points(folders[0], with_points),
+        ]
+    checked.findings += _lacking(folders[0], checked.runs, tables.points) if checked.runs else ()
     return checked
 
 
@@ -126,7 +144,7 @@ def check_folders(
     ("endpoints-one-system", "error", "[endpoints] §5.1", "differences between the points of the curve",
      "give the run directories of one curve"),
 )  # fmt: skip
-def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -> Iterator[Finding]:
+def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: Mapping[str, int]) -> Iterator[Finding]:
     """Report the missing files of each point, and the missing points of the curve."""
     for run in runs:
         missing = [name for name, file in POINT_FILES.items() if not run.has(file) and name != "accuracy_results.json"]
@@ -142,13 +160,21 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -
     right = least <= len(levels) + offline <= limits["most"]
     names = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
     yield compared("endpoints-points", right, names, f"{least} to {limits['most']} points", root)
-    yield compared("endpoints-offline", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
+    if any(one.type != AGENTIC for one in patterns):
+        chosen = [run.config.settings.load_pattern for run in runs if run.config is not None and _is_elected(run)]
+        right = offline + len(chosen) == 1 and all(one.target_concurrency == levels[-1] for one in chosen if levels)
+        value, wanted = f"{offline}, and {len(chosen)} elected", "1, or the elected point of the highest concurrency"
+        yield compared("endpoints-offline", right, value, wanted, root)
     yield from same_configuration(root, runs)
     for name, (low, high) in regions(levels, limits["ultra_low"]).items():
         inside = [level for level in levels if low <= level <= high]
         text = f"points of {name}, concurrency {low} to {high}"
         yield compared("endpoints-regions", bool(inside), f"{len(inside)}", "at least 1", root, text=text)
     yield compared("endpoints-tree", False, "none in run directories", ", ".join(TREE_FILES), root)
+
+
+def _is_elected(run: EndpointsRun) -> bool:
+    return declared_point(run.root).get("offline") == ELECTED
 
 
 def same_configuration(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
@@ -170,10 +196,7 @@ def regions(levels: Sequence[int], ultra_low: int) -> dict[str, tuple[int, int]]
     if not levels or levels[-1] <= ultra_low:
         return {"ultra low": (1, ultra_low)}
     lowest, highest = min(levels[0], ultra_low), levels[-1]
-    step = math.log2(highest - lowest) / 3
-    ends = [lowest, round(lowest + 2**step), round(lowest + 2 ** (2 * step)), highest]
-    named = zip(("low", "medium", "high"), pairwise(ends), strict=True)
-    return {"ultra low": (1, ultra_low)} | {name: (low + 1, high) for name, (low, high) in named}
+    return region_bounds(lowest, highest, ultra_low)
 
 
 def find_checker(named: Path | None, root: Path) -> str | None:

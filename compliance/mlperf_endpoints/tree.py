@@ -1,4 +1,4 @@
-"""Completeness of a submission tree: its files, the fields of point.yaml, and the number of points of each curve.
+"""Completeness of a submission tree: its files, the fields of point.yaml, and the points of each curve.
 
 The official checker refuses a tree that violates one of these rules. It also checks the content of the files.
 """
@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compliance.judge.check import decides
+from compliance.judge.check import NotJudged, decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
-from compliance.mlperf_endpoints.point_rules import round_rules
+from compliance.mlperf_endpoints.curve_rules import CurveFacts, CurvePoint, judge_curve
+from compliance.mlperf_endpoints.round_tables import RoundTables, round_tables
 from runs.files.reading import read_object
 from runs.files.yaml_file import read_yaml
+from runs.mlperf_endpoints.accuracy import read_accuracy
+from runs.mlperf_endpoints.folder import EndpointsPoint
 from runs.what_is import REHEARSAL_FILE
 
 POINT, SYSTEM, POWER = "point.yaml", "system_desc.json", "system_power.json"
@@ -38,8 +41,15 @@ _ADD = "add the files that §8.1 of the rules describes; copy the client's files
      "run a point with a concurrency above the limit, and declare the highest concurrency"),
     ("endpoints-tree-points", "error", "[endpoints] §5.3", "points of the curve", "run more points, or submit fewer"),
 )  # fmt: skip
-def judge_tree(places: Sequence[Path]) -> Iterator[Finding]:
-    """Check whether the submissions that contain these points are complete."""
+def judge_tree(
+    places: Sequence[Path], tables: RoundTables | None = None, left: list[NotJudged] | None = None
+) -> Iterator[Finding]:
+    """Check whether the submissions that contain these points are complete, and whether their curves meet the rules.
+
+    Args:
+        tables: Default: the tables of the newest round.
+        left: Gets the parts of rules that cannot be checked.
+    """
     curves: dict[Path, dict[Path, dict[str, Any]]] = defaultdict(dict)
     roots: dict[Path, dict[Path, dict[str, Any]]] = defaultdict(dict)
     for place in places:
@@ -49,25 +59,26 @@ def judge_tree(places: Sequence[Path]) -> Iterator[Finding]:
         yield compared("endpoints-tree-rehearsal", not has_mark, REHEARSAL_FILE if has_mark else "none", "none", root)
         missing = ", ".join(_missing_files(root, points_of_root))
         yield compared("endpoints-tree-files", not missing, missing or "none", "none", root)
-    table = round_rules()
+    tables = tables or round_tables()
     for curve, declared in curves.items():
         for place, fields in declared.items():
             lacking, path = missing_fields(fields), place / POINT
             yield compared("endpoints-tree-fields", not lacking, ", ".join(lacking) or "none", "none", path)
         models = sorted({str(fields.get("model_name")) for fields in declared.values()})
-        right, allowed = set(models) <= set(table["models"]), " or ".join(table["models"])
+        right, allowed = set(models) <= set(tables.models), " or ".join(tables.models)
         yield compared("endpoints-tree-model", right, ", ".join(models), allowed, curve)
-        limit = table["points"]["ultra_low"]
-        both = [fields for place, point in declared.items() for fields in (point, _system(place))]
-        maxima = [fields.get("max_supported_concurrency", limit + 1) for fields in both]
-        low = {f"{one}" for one in maxima if not (isinstance(one, int) and one > limit)}
-        value = ", ".join(sorted(low)) or f"above {limit}"
-        yield compared("endpoints-tree-capacity", not low, value, f"above {limit}", curve)
+        limit = tables.points["ultra_low"]
+        facts = CurveFacts(curve, [_point(place, fields) for place, fields in declared.items()], tables)
+        maxima = {f"{one}" for one in facts.declared_maxima}
+        wrong = [one for one in facts.declared_maxima if type(one) is not int or one <= limit]
+        right, value = not wrong and len(maxima) < 2, ", ".join(sorted(map(str, wrong or maxima))) or "none"
+        yield compared("endpoints-tree-capacity", right, value, f"one value above {limit}", curve)
         # An elected Offline point is a point of the curve, so it needs no run of its own.
         dedicated = any(fields.get("offline") == "dedicated" for fields in declared.values())
-        least, most = table["points"]["least_with_offline" if dedicated else "least"], table["points"]["most"]
+        least, most = tables.points["least_with_offline" if dedicated else "least"], tables.points["most"]
         right = least <= len(declared) <= most
         yield compared("endpoints-tree-points", right, f"{len(declared)}", f"{least} to {most}", curve)
+        yield from judge_curve(facts, [] if left is None else left)
 
 
 def missing_fields(point: dict[str, Any]) -> list[str]:
@@ -82,6 +93,15 @@ def missing_fields(point: dict[str, Any]) -> list[str]:
 def declared_point(place: Path) -> dict[str, Any]:
     """Return the content of point.yaml; empty without the file."""
     return read_yaml(place / POINT, "") if (place / POINT).is_file() else {}
+
+
+def _point(place: Path, fields: dict[str, Any]) -> CurvePoint:
+    """Read the other files of a point."""
+    summary = EndpointsPoint(place).summary
+    span_s = (summary.duration_ns or 0) / 1e9 if summary is not None else 0.0
+    tokens = summary.output_sequence_lengths.total if summary is not None else None
+    rate = float(tokens) / span_s if tokens is not None and span_s else None
+    return CurvePoint(place, fields, _system(place), read_accuracy(place / ACCURACY, place), rate)
 
 
 def _system(place: Path) -> dict[str, Any]:

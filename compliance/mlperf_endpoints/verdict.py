@@ -28,6 +28,7 @@ from compliance.mlperf_endpoints.folder_rules import (
 )
 from compliance.mlperf_endpoints.load import judge_load
 from compliance.mlperf_endpoints.point_rules import accuracy, accuracy_files, point, rescored
+from compliance.mlperf_endpoints.round_tables import RoundTables, judge_tables, round_tables
 from compliance.mlperf_endpoints.settings import settings_in_force
 from compliance.mlperf_endpoints.summary_comparison import windowed
 from compliance.mlperf_endpoints.texts import check_token_counts, prompts, responses, times
@@ -48,6 +49,7 @@ class FolderVerdict(Verdict):
 
     directory: str
     run: EndpointsRun | None = field(default=None, repr=False)  # None: unreadable
+    tables: RoundTables = field(default_factory=round_tables, repr=False)
     numbers: dict[str, Any] = field(default_factory=dict)  # recomputed numbers
     lines: list[str] = field(default_factory=list)  # recomputed numbers as text
     measured: dict[str, float] = field(default_factory=dict)  # main numbers: samples_per_second, ttft_p99_ms, …
@@ -59,11 +61,17 @@ class FolderVerdict(Verdict):
             "directories": [self.directory],
             "held_to_official_rules": [self.held_official],
             "numbers": self.numbers,
+            "tables": self.tables.record(),
         }
 
 
 def judge_folder(
-    path: Path, *, official: bool = False, model_path: str | None = None, dataset_path: Path | None = None
+    path: Path,
+    *,
+    official: bool = False,
+    model_path: str | None = None,
+    dataset_path: Path | None = None,
+    seed_file: Path | None = None,
 ) -> FolderVerdict:
     """Check a run directory. A damaged file is reported in the verdict, not raised.
 
@@ -71,14 +79,16 @@ def judge_folder(
         official: the rules of a submission count too.
         model_path: model whose tokenizer counts tokens.
         dataset_path: dataset file, to rescore responses and compare prompts.
+        seed_file: a newer seedset.yaml.
     """
-    verdict = FolderVerdict(str(path), outcome_policy=FOLDERS, held_official=official)
+    tables = round_tables(seed_file)
+    verdict = FolderVerdict(str(path), outcome_policy=FOLDERS, held_official=official, tables=tables)
     try:
         verdict.run = read_folder(path)
     except HarnessError as error:
         verdict.error = error
         return verdict
-    case = EndpointsEvidence(verdict.run, model_path, dataset_path)
+    case = EndpointsEvidence(verdict.run, model_path, dataset_path, tables)
     if case.run.only_audit:
         case.mark_not_checked("a measured run", "the directory contains only an audit")
     judgement = judge(case, AUDIT_ALONE if case.run.only_audit else CHECKS)
@@ -109,6 +119,12 @@ def _load(case: EndpointsEvidence) -> Iterator[Finding]:
     """Compare the load with the requested load."""
     assert case.load is not None  # see `needs`
     yield from judge_load(case.load)
+
+
+@decides("official")
+def _tables(case: EndpointsEvidence) -> Iterator[Finding]:
+    """Check the age of the tables of the round."""
+    yield from judge_tables(case.tables)
 
 
 def _no_audit(case: EndpointsEvidence) -> str:
@@ -142,6 +158,7 @@ CHECKS = (
     *map(check_of, (settings_in_force, prompts, responses, check_token_counts, times)),
     *AUDIT_ALONE,
     *map(check_of, (rescored, accuracy_files, point, accuracy)),
+    check_of(_tables, judge_tables),
 )
 
 
@@ -177,5 +194,6 @@ def client_run_text(verdict: FolderVerdict) -> str:
     lines.append(f"eligible for submission: {eligible}")
     lines += [f"run directory of MLPerf Endpoints: {verdict.directory}", *(f"  {line}" for line in verdict.lines)]
     lines += [*finding_lines(verdict, verdict.of("error", "warning", "note")), *not_judged_lines(verdict)]
+    lines += (f"  {line}" for line in verdict.tables.lines())
     lines.append(f"  {counted(len(verdict.of('pass')), 'finding')} passed; --json lists them")
     return printable("\n".join(lines) + "\n", lines=True)

@@ -146,7 +146,7 @@ def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources:
             verdict.findings.append(unreadable(verdict_on_folder.error, path))
         if len(folders) == 1:
             verdict.metrics["ref"] = verdict_on_folder.measured
-    verdict.findings += judge_of("submission").one_system(folders[0], runs)
+    verdict.findings += judge_of("submission").same_configuration(folders[0], runs)
     verdict.findings += judge(Sides(verdict, [], [], claim, sources, Trust()), CLAIMED, damage_finding).findings
 
 

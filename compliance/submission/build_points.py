@@ -16,7 +16,7 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
-from compliance.mlperf_endpoints.point_rules import ACCURACY, model_rules, seed_set, seeds_of
+from compliance.mlperf_endpoints.point_rules import ACCURACY, model_rules, published_names, seeds_of
 from compliance.mlperf_endpoints.submission import POINT_FILES, FoldersChecked
 from compliance.mlperf_endpoints.summary_comparison import reported_differences
 from compliance.mlperf_endpoints.tree import POINT, SYSTEM, declared_point
@@ -57,7 +57,7 @@ def build_points(checked: FoldersChecked, output: Path, system_name: str, *, reh
         SetupError: If the output exists.
     """
     refuse_used_directory(output)
-    cases = [EndpointsEvidence(run) for run in checked.runs if not run.only_audit]
+    cases = [EndpointsEvidence(run, tables=checked.tables) for run in checked.runs if not run.only_audit]
     points = [point_of(case) for case in cases]
     highest = max((point["concurrency"] for point in points if "offline" not in point), default=None)
     files: dict[Path, bytes | str] = {}
@@ -95,7 +95,7 @@ def compare_points_with_runs(checked: FoldersChecked, runs: FoldersChecked) -> I
     if not checked.points or not runs.runs:
         raise InputError(f"--runs: nothing to compare with {checked.root}", "give a submission and its run directories")
     yield from refusals(runs, rehearsal=False)
-    cases = [EndpointsEvidence(run) for run in runs.runs if not run.only_audit]
+    cases = [EndpointsEvidence(run, tables=runs.tables) for run in runs.runs if not run.only_audit]
     points = [(point_of(case), _copies(case.run)) for case in cases]
     missing = [f"no run with this concurrency among {counted(len(runs.runs), 'run')}"]
     for place in map(Path, checked.points):
@@ -140,6 +140,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
         raise InputError(f"{case.run.root}: no measured phase found", _POINTS_ONLY)
     config, settings, events = load.config, load.config.settings, load.events
     runtime, pattern, salt = settings.runtime, settings.load_pattern, settings.warmup.salt
+    least_ms = case.run.time_settings.min_duration_ms
     offline = pattern.type == "max_throughput"
     concurrency = (load.size[0] or len(load.rows)) if offline else pattern.target_concurrency
     if not concurrency:
@@ -149,7 +150,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
     client = client_settings.get("client") if isinstance(client_settings, dict) else None
     before = events.issued_ns < load.start_ns  # these requests are the warm-up
     first_ns, warmed = int(events.issued_ns[before].min(initial=load.start_ns)), int(before.sum())
-    published = seed_set(seeds_of(config))
+    published = case.tables.set_with(published_names(seeds_of(config)))
     point = {
         "concurrency": concurrency,
         "model_name": model_rules(case)[0] or re.sub(r"[^\w-]+", "_", Path(config.model_params.name).name)[:64],
@@ -158,7 +159,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
         "dataset_type": "Accuracy + Performance" if case.run.has(ACCURACY) else "Performance",
         "runtime_settings": {
             "load_pattern": pattern.type,
-            "min_duration_ms": int(runtime.min_duration_ms),
+            **({} if least_ms is None else {"min_duration_ms": int(least_ms)}),
             "stream_all_chunks": bool(isinstance(client, dict) and client.get("stream_all_chunks")),
             "runtime": {
                 "scheduler_rng_seed": runtime.scheduler_random_seed,
@@ -175,7 +176,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
             "concurrency": (pattern.target_concurrency or warmed) if warmed else 0,
         },
         **({"offline": "dedicated"} if offline else {}),
-        **({} if published is None else {"seed_set": published}),
+        **({} if published is None else {"seed_set": published.name}),
     }
     path = case.run.path(POINT)
     # JSON makes plain strings of the keys, which carry their line numbers.

@@ -29,6 +29,17 @@ def round_option(what: str, default: str | None = CURRENT_ROUND.name) -> Decorat
     )
 
 
+def seed_sets_option() -> Decorator:
+    """Return the option `--seed-sets` for MLPerf Endpoints."""
+    return click.option(
+        "--seed-sets",
+        type=PATH,
+        metavar="FILE",
+        help="For MLPerf Endpoints: newer seedset.yaml, whose seeds are known in addition to those of this version. "
+        "Default: the file in the variable MLPERF_ENDPOINTS_SEED_SETS.",
+    )
+
+
 def score_options(without: str) -> Decorator:
     """Return the options for rescoring; `without` states the default dataset."""
     return together(

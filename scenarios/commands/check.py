@@ -14,7 +14,7 @@ from runs.rounds import ROUNDS
 from runs.wording import moment
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, refuse_given, write_record, writing
-from scenarios.command_line.options import round_option, score_sources
+from scenarios.command_line.options import round_option, score_sources, seed_sets_option
 from scenarios.command_line.tree_options import system_file, tree_options
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ REBUILD, BUILD_POINTS = "compliance.submission.rebuild", "compliance.submission.
     help="Directory of the runs from which the tree was built. Repeatable. Give --system, --source, --dataset-path and "
     "--model-path as you gave them to `submit`.",
 )
+@seed_sets_option()
 @tree_options("Default: this repository, at the commit that the manifests state.")
 def check(
     tree: Path,
@@ -73,6 +74,7 @@ def check(
     report: Path | None,
     strict: bool,
     runs: tuple[Path, ...],
+    seed_sets: Path | None,
     system: Path | None,
     source: Path | None,
     dataset_path: Path | None,
@@ -101,7 +103,9 @@ def check(
             fix = f"use `{PROGRAM} report`" if run_folders(tree) else "remove --report"
             raise InputError(f"--report: not supported for {tree}, which is from MLPerf Endpoints", fix)
         refuse_given(click.get_current_context(), f"{tree}, which is from MLPerf Endpoints", _NOT_FOR_ENDPOINTS)
-        return _check_endpoints(tree, official, dataset_path, model_path, json, runs, strict=strict)
+        return _check_endpoints(tree, official, dataset_path, model_path, json, runs, seed_sets, strict=strict)
+    if seed_sets is not None:
+        raise InputError("--seed-sets: only for MLPerf Endpoints", "remove --seed-sets")
     if not runs and any((system, source, dataset_path, model_path)):
         raise InputError("--system, --source, --dataset-path and --model-path require --runs", "add --runs DIR")
     from compliance.trees.check_report import print_report
@@ -119,7 +123,7 @@ def check(
     with console.status("checking"):
         checked = check_submission_tree(tree, in_round, against=against)
         if made_of is not None:
-            checked = rebuild.compare_with_runs(checked, made_of)
+            checked = rebuild.compare_tree_with_runs(checked, made_of)
         if official is not None:
             from compliance.trees.official_checker import run_official
 
@@ -143,6 +147,7 @@ def _check_endpoints(
     model_path: str | None,
     json: Path | None,
     runs: tuple[Path, ...],
+    seed_sets: Path | None,
     *,
     strict: bool,
 ) -> ExitCode:
@@ -152,10 +157,10 @@ def _check_endpoints(
     judge = judge_of("submission")
     program, console = judge.find_checker(official, tree), Terminal()
     with console.status("checking"):
-        checked: FoldersChecked = judge.check_folders([tree], dataset_path, model_path=model_path)
+        checked: FoldersChecked = judge.check_folders([tree], dataset_path, model_path=model_path, seed_file=seed_sets)
         if runs:
-            against = judge.check_folders(runs, dataset_path, model_path=model_path)
-            checked.findings += import_module(BUILD_POINTS).compare_with_runs(checked, against)
+            against = judge.check_folders(runs, dataset_path, model_path=model_path, seed_file=seed_sets)
+            checked.findings += import_module(BUILD_POINTS).compare_points_with_runs(checked, against)
             checked.error = checked.error or against.error
         checked.official = None if program is None else judge.run_checker(program, tree)
     if not checked.verdicts and not checked.points and program is None:

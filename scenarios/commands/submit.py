@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compliance.trees.tree import DIVISIONS
-from runs.errors import ExitCode
+from runs.errors import ExitCode, InputError
 from runs.harness import PROGRAM
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import counted
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, refuse_given, write_record
-from scenarios.command_line.options import round_option, score_sources
+from scenarios.command_line.options import round_option, score_sources, seed_sets_option
 from scenarios.command_line.tree_options import system_file, tree_options
 from scenarios.console import say
 
@@ -73,6 +73,7 @@ EXAMPLES = (
     "come from the dummy engine, another model or synthetic data. Duration, seeds and accuracy must still meet the "
     "rules.",
 )
+@seed_sets_option()
 @tree_options("Default: this repository, at the commit that the manifests state.")
 @click.option("--json", type=PATH, metavar="[FILE]", help="Also write the output of the command to FILE, as JSON.")
 def submit(
@@ -82,6 +83,7 @@ def submit(
     dataset_path: Path | None,
     model_path: str | None,
     json: Path | None,
+    seed_sets: Path | None,
     **options: Any,
 ) -> ExitCode:
     """Build a submission tree from runs.
@@ -102,7 +104,9 @@ def submit(
     from compliance.mlperf_endpoints.find_folders import is_for_endpoints
 
     if any(map(is_for_endpoints, results)):
-        return _submit_folders(results, dataset_path, model_path, json, **options)
+        return _submit_folders(results, dataset_path, model_path, json, seed_sets, **options)
+    if seed_sets is not None:
+        raise InputError("--seed-sets: only for run folders of MLPerf Endpoints", "remove --seed-sets")
     from compliance.submission.build import build_submission as build_tree
     from compliance.submission.build_inputs import SubmitRequest
     from compliance.submission.system import SystemFile
@@ -139,6 +143,7 @@ def _submit_folders(
     dataset_path: Path | None,
     model_path: str | None,
     json: Path | None,
+    seed_sets: Path | None,
     *,
     output: Path,
     system_name: str,
@@ -155,7 +160,7 @@ def _submit_folders(
 
     console = Terminal()
     with console.status("verifying"):
-        checked = check_folders(folders, dataset_path, model_path=model_path)
+        checked = check_folders(folders, dataset_path, model_path=model_path, seed_file=seed_sets)
     if checked.error is not None:
         raise checked.error
     refused = refusals(checked, rehearsal=rehearsal)
@@ -173,7 +178,7 @@ def _submit_folders(
     # The check of the tree, which follows, repeats these three rules with more detail.
     repeated = ("endpoints-file", "endpoints-points", "endpoints-tree")
     of_runs = [*(waivers(checked) if rehearsal else ()), *(checked.of("warning"))]
-    of_tree = [one for one in judge_tree(sorted(point_folders(output))) if one.violated]
+    of_tree = [one for one in judge_tree(sorted(point_folders(output)), checked.tables) if one.violated]
     for finding in (*(one for one in of_runs if one.rule not in repeated), *of_tree):
         say(console, f"  {finding.line_with_place}")
     fix = "add the missing files and fields to the run directories or to the tree, then " if of_tree else ""

@@ -15,7 +15,7 @@ from runs.rounds import ROUNDS
 from runs.wording import moment, printable
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, write_record, writing
-from scenarios.command_line.options import round_option, score_options, score_sources
+from scenarios.command_line.options import round_option, score_options, score_sources, seed_sets_option
 from scenarios.console import tell
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ EXAMPLES = (
     "submission.",
 )
 @round_option("Round whose rules and seeds apply. Default: the round whose seeds the logs have.", default=None)
+@seed_sets_option()
 @score_options(". Default: the dataset in manifest.json; if that file is missing, the scores in accuracy.txt count.")
 @click.option(
     "--output",
@@ -69,6 +70,7 @@ def verify(
     scenario: Scenario | None,
     official: bool,
     round: str | None,
+    seed_sets: Path | None,
     dataset_path: Path | None,
     model_path: str | None,
     output: Path | None,
@@ -117,6 +119,8 @@ def verify(
         raise InputError(
             f"{named}: not supported for {run_folders[0]}, an MLPerf Endpoints run folder", f"remove {named}"
         )
+    if seed_sets is not None and not run_folders:
+        raise InputError("--seed-sets: only for run folders of MLPerf Endpoints", "remove --seed-sets")
     runs = [path for path in run_dirs if path not in run_folders]
     results = find_results(runs, scenario, only) if runs else []
     homes = [(one.home, all(RunDir(path).manifest.is_file() for path in one.directories)) for one in results]
@@ -132,10 +136,12 @@ def verify(
         judge = judge_of("verdict")
         with console.status("verifying"):
             folder_verdict = judge.judge_folder(
-                path, official=official, model_path=model_path, dataset_path=dataset_path
+                path, official=official, model_path=model_path, dataset_path=dataset_path, seed_file=seed_sets
             )
         judged.append(folder_verdict)
-        _tell(folder_verdict, judge.as_text(folder_verdict), {"sha256": judge.folder_hashes(path)}, next(folders))
+        _tell(
+            folder_verdict, judge.client_run_text(folder_verdict), {"sha256": judge.folder_hashes(path)}, next(folders)
+        )
     everything: list[ResultVerdict | FolderVerdict] = [*verdicts, *judged]
     worst = max((one.exit_code() for one in everything), default=ExitCode.OK)
     record = {"schema_version": 1, "exit_code": int(worst), "results": [one.record() for one in everything]}

@@ -19,6 +19,7 @@ from tests.redteam.matrix import KINDS
 from tests.redteam.virtual_audits import AUDITS, audited
 from tests.signoff import backtest
 from tests.support.engines.cheats import STORE
+from tests.support.mlperf_endpoints.table_day import fix_day
 from tests.support.runs.recorded import RESULTS, recorded
 
 FROZEN = Path(__file__).parent
@@ -53,6 +54,7 @@ class Case:
         """Return what `run` returns for the command, and a name for each directory that it can print."""
         with pytest.MonkeyPatch.context() as monkeypatch:
             monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+            fix_day(monkeypatch)
             self.input.rules(monkeypatch)
             made = folder / "made"
             made.mkdir()

@@ -7,6 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.mlperf_endpoints.endpoints_client import unpack
+from tests.support.mlperf_endpoints.table_day import fix_day
+
+
+@pytest.fixture(autouse=True)
+def day_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    fix_day(monkeypatch)
 
 
 @pytest.fixture(scope="package")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from compliance.mlperf_endpoints.round_tables import round_tables
 from compliance.mlperf_endpoints.submission import check_folders
 from main import main as run_command
 from runs.errors import ExitCode
@@ -115,10 +116,11 @@ def complete_tree(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         place = Path(shutil.copytree(old / ("r24" if concurrency == 24 else "r8"), new / f"r{concurrency}"))
         point = yaml.safe_load((place / POINT).read_text()) | FACTS
         point |= {"model_name": "llama3_1-8b", "concurrency": concurrency, "max_supported_concurrency": 64}
-        point["runtime_settings"]["runtime"]["model_seed"] = 1
+        point["runtime_settings"]["runtime"] |= round_tables().seed_sets[0].seeds
         (place / POINT).write_text(yaml.safe_dump(point))
         (place / "system_desc.json").write_text("{}")
-    (new / "r8" / "accuracy_results.json").write_text("{}")
+        if concurrency in (1, 4, 8, 24, 64):  # a point of each region, and the Offline run
+            (place / "accuracy_results.json").write_text('{"cnn": {"score": 1.0}}')
     (root / "docs").mkdir()
     (root / "src" / "vllm").mkdir(parents=True)
     (root / "src" / "vllm" / "README.md").write_text("build")
@@ -132,7 +134,11 @@ INCOMPLETE: dict[str, tuple[Change, str, str]] = {
     "no result_summary.json": (lambda root: (root / R8 / SUMMARY).unlink(), "files", f"{R8}/{SUMMARY}"),
     "no config.yaml": (lambda root: (root / R8 / "config.yaml").unlink(), "files", f"{R8}/config.yaml"),
     "no system_desc.json": (lambda root: (root / R8 / "system_desc.json").unlink(), "files", "system_desc.json"),
-    "no accuracy results": (lambda root: (root / R8 / "accuracy_results.json").unlink(), "files", "at least one"),
+    "no accuracy results": (
+        lambda root: (root / R8 / "accuracy_results.json").unlink(),
+        "accuracy",
+        "no results in medium",
+    ),
     "no docs": (lambda root: (root / "docs").rmdir(), "files", "docs/"),
     "no README.md": (lambda root: (root / "src/vllm/README.md").unlink(), "files", "src/vllm/README.md"),
     "no src": (lambda root: shutil.rmtree(root / "src"), "files", "src/<implementation>/README.md"),
@@ -140,14 +146,14 @@ INCOMPLETE: dict[str, tuple[Change, str, str]] = {
     "a mark": (lambda root: (root / "REHEARSAL.txt").touch(), "rehearsal", "REHEARSAL.txt"),
     "no division": (lambda root: in_point("division", None)(root / R8), "fields", "division"),
     "no seed of the model": (
-        lambda root: in_point("runtime_settings/runtime", {"scheduler_rng_seed": 42})(root / R8),
+        lambda root: in_point("runtime_settings/runtime/model_seed", None)(root / R8),
         "fields",
         "runtime_settings.runtime.model_seed",
     ),
     "another model": (lambda root: in_point("model_name", "other")(root / R8), "model", "other"),
     "a low capacity": (lambda root: in_point("max_supported_concurrency", 32)(root / R8), "capacity", "32"),
     "a list as capacity": (lambda root: in_point("max_supported_concurrency", [64])(root / R8), "capacity", "[64]"),
-    "7 points": (lambda root: shutil.rmtree(root / R8.replace("/r8", "/r4")), "points", "7"),
+    "7 points": (lambda root: shutil.rmtree(root / R8.replace("/r8", "/r2")), "points", "7"),
 }
 
 

@@ -10,7 +10,8 @@ import yaml
 from compliance.accuracy.scores import score_texts
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.find_folders import is_for_endpoints, run_folders
-from compliance.mlperf_endpoints.point_rules import ACCURACY, rescored, round_rules
+from compliance.mlperf_endpoints.point_rules import ACCURACY, rescored
+from compliance.mlperf_endpoints.round_tables import round_tables
 from compliance.mlperf_endpoints.submission import check_folders, regions, run_checker
 from compliance.mlperf_endpoints.verdict import judge_folder
 from main import main as run_command
@@ -23,7 +24,11 @@ from tests.support.mlperf_endpoints.folder_changes import Change, combined, in_c
 
 CopyOf = Callable[[str], Path]
 NAME, RUNTIME, PATTERN = "model_params/name", "settings/runtime", "settings/load_pattern"
-SEEDS = {name: seed for name, seed in round_rules()["seed_sets"]["A"].items() if name.endswith("random_seed")}
+PUBLISHED = round_tables().seed_sets[0].seeds
+SEEDS = {
+    "scheduler_random_seed": PUBLISHED["scheduler_rng_seed"],
+    "dataloader_random_seed": PUBLISHED["sample_index_rng_seed"],
+}
 AS_ASKED = combined(
     in_config(NAME, "meta-llama/Llama-3.1-8B-Instruct"),
     in_config("datasets/0/name", "cnn_dailymail::llama3_8b"),
@@ -39,12 +44,12 @@ CHANGES: dict[str, tuple[Change, set[str]]] = {
     "longer answers": (in_config("model_params/max_new_tokens", 256), {"sampling", *ALWAYS}),
     "one seed": (in_config(f"{RUNTIME}/scheduler_random_seed", 42), {"seeds", *ALWAYS}),
     "the client's own seeds": (
-        in_config(RUNTIME, lambda old: old | round_rules()["client_seed_sets"]["mlperf-inference-v6.1"]),
+        in_config(RUNTIME, lambda old: old | round_tables().client_seed_sets["mlperf-inference-v6.1"]),
         {"seeds", *ALWAYS},
     ),
     "another seed of the model": (in_config("model_params/seed", 42), {"seeds", *ALWAYS}),
     "the published seed of the model": (
-        in_config("model_params/seed", round_rules()["seed_sets"]["A"]["model_seed"]),
+        in_config("model_params/seed", PUBLISHED["model_seed"]),
         ALWAYS,
     ),
     "no streaming": (in_config("model_params/streaming", "off"), {"streaming", *ALWAYS}),
@@ -74,7 +79,7 @@ def test_failed_requests_and_partial_passes_violate_rules(recorded: Path) -> Non
 
 def test_an_unknown_round_is_refused() -> None:
     with pytest.raises(InputError, match=r"v1\.0"):
-        round_rules("v9")
+        round_tables(name="v9")
 
 
 @pytest.mark.parametrize(
