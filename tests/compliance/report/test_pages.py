@@ -156,7 +156,7 @@ def test_each_rule_is_listed_as_applied_or_not_applied(run: Path, tmp_path: Path
     assert [name for name in rules if name not in text] == []
     assert "a performance run and an accuracy run are needed" in text
     assert f"the {sum(rule.kind == 'signoff' for rule in all_rules().values())} rules of `main.py signoff`" in text
-    assert "Which accuracy does the model have in this configuration?" in text
+    assert "Which accuracy" in text
 
 
 def test_rules_without_input_are_listed_as_not_applied(run: Path, tmp_path: Path, run_main: RunMain) -> None:

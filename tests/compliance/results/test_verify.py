@@ -233,7 +233,7 @@ def test_interactive_runs_are_recognized_by_their_limits(runs: DummyRuns, tmp_pa
     run = runs.copy(tmp_path / "server", "Server", bare=True)
     assert find_results([run.root])[0].runs[0].scenario == "Server"
     failed = verdict_module.verify_result(find_results([run.root], "Interactive")[0]).failures
-    assert any("TTFT limit in LoadGen's settings: 2,000 ms, required: at most 500 ms" in text for text in failed)
+    assert any("2,000 ms, required: at most 500 ms" in text for text in failed)
     with pytest.raises(InputError, match="is Server"):
         find_results([run.root], "Offline")
 
@@ -288,9 +288,7 @@ def test_the_round_is_derived_from_the_seeds(runs: DummyRuns, monkeypatch: pytes
     (part,) = verdict.parts
     assert part.round == "v5.1"
     assert [one.passed for one in part.findings if one.rule == "perf-seeds"] == [True]
-    assert "the official rules of round v5.1 (the round of the seeds; --round R applies another)" in result_text(
-        verdict
-    )
+    assert "the official rules of round v5.1" in result_text(verdict)
 
 
 def test_scores_without_accuracy_log_have_no_verdict(runs: DummyRuns, run_main: RunMain, tmp_path: Path) -> None:

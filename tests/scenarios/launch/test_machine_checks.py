@@ -165,10 +165,10 @@ def test_unsupported_data_types_in_options_are_refused(
 
     monkeypatch.setattr(cpu, "instructions", lambda: AVX2)
     plan()
-    assert "fp8_e4m3: vLLM's CPU build needs avx512f or amx_tile" in refused(kv_cache_dtype="fp8_e4m3")
+    assert "fp8_e4m3: " in refused(kv_cache_dtype="fp8_e4m3")
     monkeypatch.setattr(cpu, "instructions", lambda: AVX512)
     plan(engine_arg={"kv_cache_dtype": "fp8_e4m3"})
-    assert "quantization=fp8: vLLM's CPU build cannot" in refused(quantization="fp8")
+    assert "quantization=fp8: " in refused(quantization="fp8")
 
 
 def test_an_unsupported_fp8_cache_in_the_model_configuration_is_refused(

@@ -158,7 +158,7 @@ def test_cluster_without_ray_is_refused(without_ray: None, tmp_path: Path) -> No
     out = tmp_path / "run"
     finished = run_here(*arguments("Offline", out, "--cluster", "auto"))
     assert finished.code == ExitCode.REFUSED
-    assert "--cluster auto needs Ray: No module named ray" in finished.stderr
+    assert "--cluster auto needs Ray" in finished.stderr
     assert "pip install ray==" in finished.stderr
     assert not out.exists()
 

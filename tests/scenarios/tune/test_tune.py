@@ -231,7 +231,7 @@ def test_scheduling_options_are_searched_and_recommended(small_tune: SmallTune, 
         "run", "--config", small_tune.place.best, "--output-log-dir", small_tune.conf.parent / "again", "--dry-run"
     )
     assert again.code == ExitCode.OK, again.stderr
-    assert f"in the file of a campaign: `rates_from: [{small_tune.place.root}]`" in finished.stdout
+    assert f"`rates_from: [{small_tune.place.root}]`" in finished.stdout
     file = small_tune.conf.parent / "campaign.yaml"
     content = {"benchmark": "llama3.1-8b", "division": "open", "engine": "dummy", "scenarios": ["Server"]}
     file.write_text(yaml.safe_dump({**content, "rates_from": [str(small_tune.place.root)]}))
@@ -244,7 +244,7 @@ def test_an_option_refused_by_sign_off_is_not_recommended(small_tune: SmallTune,
     runs.refused = {"slots"}
     finished = run_here(*small_tune.arguments(*SEARCH, "--search-trials", 3))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    assert "sign-off of dummy_slots=18: FAIL, action eject: G-4/no_real_gain: no gain" in finished.stdout
+    assert "sign-off of dummy_slots=18: FAIL, action eject: G-4/no_real_gain" in finished.stdout
     search = small_tune.record()["search"]
     assert (search["signoffs"][0]["option"], search["signoffs"][0]["verdict"]) == ("dummy_slots", "FAIL")
     assert "dummy_slots" not in search["best"]["options"]
