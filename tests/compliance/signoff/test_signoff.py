@@ -26,7 +26,7 @@ from tests.support.files.editing import edit_detail, reseal
 from tests.support.published import PUBLISHED, needs_published
 from tests.support.runs.signoff_fixtures import FrozenRuns, slugs
 
-READERS = ("read_detail", "read_summary", "read_requests", "read_accuracy_log", "read_trace", "read_engine_log")
+READERS = ("read_detail", "read_summary", "read_request_table", "read_accuracy_log", "read_trace", "read_engine_log")
 SHORT_S = 0.05
 OFFLINE_PATCH = ("off-1", "off-2", "off-acc"), ("off-fast-1", "off-fast-2")
 LONG_S = 600.0  # the limit ends the wait
