@@ -5,6 +5,8 @@ two files of a point; the submitter writes the others. The official checker is t
 decides about a tree, and reads summaries only.
 """
 
+import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +24,14 @@ from compliance.mlperf_endpoints.curve_rules import AGENTIC, ELECTED, region_bou
 from compliance.mlperf_endpoints.find_folders import point_folders, run_folders
 from compliance.mlperf_endpoints.point_rules import ACCURACY
 from compliance.mlperf_endpoints.points import judge_points
-from compliance.mlperf_endpoints.round_tables import NEWEST, RoundTables, judge_tables, round_tables
+from compliance.mlperf_endpoints.round_tables import (
+    NEWEST,
+    SEED_SETS_VARIABLE,
+    RoundTables,
+    day_text,
+    judge_tables,
+    round_tables,
+)
 from compliance.mlperf_endpoints.tree import declared_point, judge_tree
 from compliance.mlperf_endpoints.verdict import judge_folder
 from runs.errors import ExecutionError, InputError
@@ -44,6 +53,15 @@ POINT_FILES = {
     "point.yaml": "point.yaml",
     "system_desc.json": "system_desc.json",
 }
+# Rules that the official checker decides, with its rules; it must accept the last one, and refuse none.
+_OFFICIAL_RULES = {
+    "endpoints-tree-seeds": ("seed-set-consistency", "seed-set-membership", "seed-runtime-match"),
+    "endpoints-tree-cohort": ("target-cohort", "seed-set-adoption"),
+    "endpoints-tree-drafter": ("approved-drafter", "drafter-approval-lead-time"),
+}
+_TABLE_OF = {
+    "endpoints-tree-seeds": "seed_sets", "endpoints-tree-cohort": "cohorts", "endpoints-tree-drafter": "drafters",
+}  # fmt: skip
 # Files of the whole submission, which no run directory has.
 TREE_FILES = ("src/<implementation>/README.md", "docs/", "results/<system>/system_power.json")
 
@@ -90,7 +108,7 @@ class FoldersChecked(Verdict):
             yield f"official checker: not run (to check the content of all files, install {PROGRAM} or give --official)"
             return
         response = "accepts the tree" if self.official["outcome"] == "ok" else "refuses the tree"
-        yield f"official checker ({self.official['program']}): {response}"
+        yield f"official checker ({self.official['program']} {self.official['version']}".rstrip() + f"): {response}"
         for message in self.official["messages"]:
             if message["severity"] != "info":
                 yield printable(f"  {message['severity']} {message['rule']}: {message['text']}")
@@ -213,8 +231,37 @@ def find_checker(named: Path | None, root: Path) -> str | None:
     return program
 
 
-def run_checker(program: str, root: Path) -> dict[str, Any]:
+def decided_by_official(checked: FoldersChecked) -> list[Finding]:
+    """Return the findings, in which the official checker decides about seeds, cohorts and drafters.
+
+    It has newer tables than this version, or older ones. An error that it contradicts becomes a note with both dates.
+    """
+    official, findings = checked.official or {"accepted": [], "version": "", "messages": []}, []
+    refused = {message["rule"] for message in official["messages"]}
+    for finding in checked.findings:
+        rules = _OFFICIAL_RULES.get(finding.rule, ())
+        if finding.severity == "error" and rules and rules[-1] in official["accepted"] and not refused & set(rules):
+            as_of = day_text(checked.tables.tables[_TABLE_OF[finding.rule]].as_of)
+            text = f"{finding.sentence} by the table as of {as_of}; {PROGRAM} {official['version']} accepts it".strip()
+            finding = replace(finding, severity="note", text=text, found="", required="", is_statement=True)
+        findings.append(finding)
+    return findings
+
+
+def _version_of(program: str, folder: Path) -> str:
+    try:
+        done = run_program([program, "--version"], cwd=folder, timeout_s=TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    match = re.search(r"version (\d[\w.+-]{0,40})\s*$", done.stdout.decode(errors="replace"))
+    return match[1] if match else ""
+
+
+def run_checker(program: str, root: Path, seed_file: Path | None = None) -> dict[str, Any]:
     """Run the official checker in a separate working directory, without writing to the tree.
+
+    Args:
+        seed_file: A newer seedset.yaml for the checker.
 
     Raises:
         ExecutionError: If it does not start, does not end, or prints no readable result.
@@ -222,7 +269,9 @@ def run_checker(program: str, root: Path) -> dict[str, Any]:
     command = [program, "check-submission", "--json", "--no-annotate", str(root.resolve())]
     with temporary_folder("endpoints-check-") as folder:
         try:
-            done = run_program(command, cwd=folder, timeout_s=TIMEOUT_S)
+            env = None if seed_file is None else os.environ | {SEED_SETS_VARIABLE: str(seed_file.resolve())}
+            done = run_program(command, cwd=folder, timeout_s=TIMEOUT_S, env=env)
+            version = _version_of(program, folder)
         except (OSError, subprocess.TimeoutExpired) as error:
             fix = f"run `{' '.join(command)}` in a shell"
             raise ExecutionError(f"--official {program}: could not run: {error}", fix) from error
@@ -230,6 +279,9 @@ def run_checker(program: str, root: Path) -> dict[str, Any]:
         results = orjson.loads(done.stdout[done.stdout.index(b"{") :])["results"]
         fields = {"severity": "severity", "rule": "rule", "text": "message"}
         messages = [{name: str(one[key]) for name, key in fields.items()} for one in results if not one["passed"]]
+        passed, refused = (
+            {str(one["rule"]) for one in results if bool(one["passed"]) is state} for state in (True, False)
+        )
     except (ValueError, KeyError, TypeError) as error:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise ExecutionError(
@@ -238,4 +290,7 @@ def run_checker(program: str, root: Path) -> dict[str, Any]:
         ) from error
     outcome = "ok" if done.returncode == 0 else "errors"
     messages = messages[:MAX_MESSAGES]
-    return {"program": program, "outcome": outcome, "exit_code": done.returncode, "messages": messages}
+    return {
+        "program": program, "version": version, "outcome": outcome, "exit_code": done.returncode, "messages": messages,
+        "accepted": sorted(passed - refused),
+    }  # fmt: skip

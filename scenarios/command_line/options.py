@@ -35,7 +35,7 @@ def seed_sets_option() -> Decorator:
         "--seed-sets",
         type=PATH,
         metavar="FILE",
-        help="For MLPerf Endpoints: newer seedset.yaml, whose seeds are known in addition to those of this version. "
+        help="For MLPerf Endpoints: newer seedset.yaml, whose sets are added to those of this version. "
         "Default: the file in the variable MLPERF_ENDPOINTS_SEED_SETS.",
     )
 

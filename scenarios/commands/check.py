@@ -162,7 +162,9 @@ def _check_endpoints(
             against = judge.check_folders(runs, dataset_path, model_path=model_path, seed_file=seed_sets)
             checked.findings += import_module(BUILD_POINTS).compare_points_with_runs(checked, against)
             checked.error = checked.error or against.error
-        checked.official = None if program is None else judge.run_checker(program, tree)
+        if program is not None:
+            checked.official = judge.run_checker(program, tree, seed_sets)
+            checked.findings = judge.decided_by_official(checked)
     if not checked.verdicts and not checked.points and program is None:
         checked.error = SetupError(f"{tree} contains no run folder", "give --official endpoints-submission-cli")
     for line in checked.lines():

@@ -10,7 +10,7 @@ import yaml
 
 from compliance.mlperf_endpoints.curve_rules import assigned_regions, region_bounds
 from compliance.mlperf_endpoints.round_tables import round_tables
-from compliance.mlperf_endpoints.submission import check_folders
+from compliance.mlperf_endpoints.submission import check_folders, decided_by_official, run_checker
 from runs.mlperf_endpoints.accuracy import read_accuracy
 from tests.support.mlperf_endpoints.folder_changes import set_at_path
 
@@ -307,3 +307,40 @@ def test_the_forms_of_accuracy_results(content: Any, names: list[str], is_known:
     assert bool(results.fault) != is_known
     path.unlink()
     assert read_accuracy(path, tmp_path) == ({}, "")
+
+
+def official_results(**passed: bool) -> str:
+    results = [
+        {"severity": "error", "rule": rule.replace("_", "-"), "message": "text", "passed": value}
+        for rule, value in passed.items()
+    ]
+    return json.dumps({"results": results})
+
+
+@pytest.mark.parametrize(
+    ("results", "severity"),
+    [
+        ({"seed_set_adoption": True}, "note"),
+        ({"seed_set_adoption": False}, "error"),
+        ({"target_cohort": True}, "error"),
+        ({"seed_set_adoption": True, "target_cohort": False}, "error"),
+        ({}, "error"),
+    ],
+)
+def test_the_official_program_decides_about_cohorts(results: dict[str, bool], severity: str, tmp_path: Path) -> None:
+    curve = write_tree(tmp_path / "tree")
+    combined(in_points("target_cohort", "2026-12-C1"), in_points("offline", "none", 256))(curve)
+    program = tmp_path / "checker"
+    text = official_results(**results)
+    version = "[ $1 = --version ] && echo checker, version 1.6.0 && exit"
+    program.write_text(f"#!/bin/sh\n{version}\ncat <<'END'\n{text}\nEND\n")
+    program.chmod(0o755)
+    checked = check_folders([curve.parents[2]])
+    checked.official = run_checker(str(program), curve.parents[2], tmp_path / "seedset.yaml")
+    checked.findings = decided_by_official(checked)
+    severities = {finding.rule: finding.severity for finding in checked.findings}
+    assert severities["endpoints-tree-cohort"] == severity
+    assert severities["endpoints-tree-offline"] == "error"  # only seeds, cohorts and drafters
+    text = "\n".join(checked.lines())
+    assert ("as of 2 October 2026; endpoints-submission-cli 1.6.0 accepts it" in text) == (severity == "note")
+    assert f"{program} 1.6.0" in text
