@@ -111,11 +111,11 @@ def test_replaced_phrases_do_not_occur() -> None:
 
 
 def names(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the names in a Python file with their lines, except those of functions of other libraries."""
+    """Yield the names in a Python file with their lines, except functions of other libraries and modules of tools."""
     with path.open("rb") as file:
         tokens = [(token.type, token.string, token.start[0]) for token in tokenize.tokenize(file.readline)]
     for (_, module, _), (kind, name, line) in zip(tokens, tokens[2:], strict=False):
-        if kind == tokenize.NAME and module not in ("ast", "os", "math"):
+        if kind == tokenize.NAME and module not in ("ast", "os", "math", "tools"):
             yield line, name
 
 

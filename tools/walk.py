@@ -4,8 +4,8 @@
     .venv/bin/python -m tools.walk perf-duration verify RUN_DIR
 
 The program runs the command in this process. It prints the product's files on the stack at three moments: a file that
-the finding names is opened, the finding is made, and its line is made. A file counts from the command's own file on.
-Code of the command line, which starts every command, does not count.
+the finding names is opened, the finding is made, and its line is made. The command line, which starts every command,
+does not count.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import contextlib
 import io
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,8 @@ import main as program
 from compliance.judge.finding import Finding
 from runs.harness import HARNESS_ROOT
 
-COMMANDS = "scenarios/commands/"  # the first file is in this directory
+PRODUCT = ("compliance/", "scenarios/", "runs/", "sut/", "qsl/")
+COMMANDS = "scenarios/commands/"
 Frames = dict[str, list[str]]  # functions on the stack by file, outermost first
 
 
@@ -64,7 +66,7 @@ class CodePath:
 
 
 def on_stack(frame: FrameType | None) -> Frames:
-    """Return the product's files on the stack, from the file of the command on; {} outside a command."""
+    """Return the product's files on the stack, from the file of the command on; in a thread, all of them."""
     codes: list[CodeType] = []
     while frame is not None:
         codes.append(frame.f_code)
@@ -73,7 +75,9 @@ def on_stack(frame: FrameType | None) -> Frames:
     for code in reversed(codes):
         path = Path(code.co_filename)
         name = path.relative_to(HARNESS_ROOT).as_posix() if path.is_relative_to(HARNESS_ROOT) else ""
-        if name.startswith(COMMANDS) or (frames and name and not name.startswith((".venv", "tools/"))):
+        if name.startswith(COMMANDS) and name not in frames:
+            frames = {}  # without the command line, which starts every command
+        if name.startswith(PRODUCT):
             functions = frames.setdefault(name, [])
             if code.co_name not in functions and not code.co_name.startswith("<"):
                 functions.append(code.co_name)
@@ -85,11 +89,13 @@ def code_path_of(rule: str, arguments: Sequence[str]) -> CodePath:
     code_path, active = CodePath(rule), True
     sys.addaudithook(lambda event, values: code_path.see_open(event, values) if active else None)  # cannot be removed
     sys.setprofile(code_path.see)
+    threading.setprofile(code_path.see)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             program.main(list(arguments))
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
         active = False
     return code_path
 
