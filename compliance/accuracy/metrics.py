@@ -71,7 +71,7 @@ class Metric:
 
 def score_pairs(pairs: Sequence[tuple[str, str]]) -> list[SampleScores]:
     """Score pairs of response and reference text: stripped, one sentence per line, Porter stemmer. [8b] [70b]"""
-    # The import of NLTK takes a second. A process with scoring workers does not need NLTK.
+    # The import of NLTK takes 0.5 s. A process with scoring workers does not need NLTK.
     from compliance.accuracy.punkt import sentence_splitter
     from compliance.accuracy.rouge import score_pair
 

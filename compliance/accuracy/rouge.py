@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
+from nltk.stem.porter import PorterStemmer
 from rouge_score.scoring import fmeasure
-
-from compliance.accuracy.punkt import PorterStemmer
 
 # Words of a lower-case text. [rouge_score/tokenize.py: all other characters separate words]
 _WORD = re.compile("[a-z0-9]+")

@@ -73,16 +73,6 @@ def test_sentences_are_split_as_by_nltk(sent_tokenize: Callable[[str], list[str]
     ]
 
 
-def test_scoring_imports_only_the_needed_parts_of_nltk() -> None:
-    """The import of all of NLTK takes a second in each scoring process."""
-    code = (
-        "import sys; from compliance.accuracy import punkt, rouge; assert not {'nltk', 'punkt'} & sys.modules.keys(); "
-        "import nltk; print(nltk.PorterStemmer().stem('running'), rouge.score_pair('a', 'a').rouge1)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["run", "1.0"]
-
-
 def test_scores_equal_the_reference_implementation(sent_tokenize: Callable[[str], list[str]]) -> None:
     scores = score_texts(*zip(*PAIRS, strict=True))
     assert scores == score_with_reference_packages(PAIRS, sent_tokenize)
