@@ -55,6 +55,7 @@ class AbBlock(_Part):
     load: int  # place in the list of loads
     pair: int  # number of the pair, from 0; interleaved: number of the block at this load
     systems: list[int]  # systems that the run measures
+    first_row: int = 0  # number of the first prompt
     run: BenchRun
     seconds: float  # wall time of the run, with its start and its checks
     levels: dict[str, list[float | None]] = Field(default_factory=dict)  # quantity → mean of each system, in ms

@@ -25,7 +25,6 @@ class PlannedBlock:
     load: int
     pair: int
     systems: list[int]
-    part: int = 0  # number of the block in its turn
 
     @property
     def folder_name(self) -> str:
@@ -96,7 +95,7 @@ def write_block_files(ab: Ab, block: PlannedBlock) -> RunConfig:
 
 def seed_of(ab: Ab, block: PlannedBlock) -> int:
     """Return the seed of a pair. Both blocks of a pair have equal arrivals."""
-    return 1 + (ab.seed + _SEEDS * (1 + block.part + 64 * block.pair + 1_000_000 * block.load)) % (2**31 - 1)
+    return 1 + (ab.seed + _SEEDS * (1 + 64 * block.pair + 1_000_000 * block.load)) % (2**31 - 1)
 
 
 def set_seeds(ab: Ab, block: PlannedBlock, run: PreparedRun) -> None:

@@ -51,7 +51,6 @@ WARM_UP_S = 8.0
 OFFLINE_QUERIES, MAX_OFFLINE_QUERIES, OFFLINE_S = 16, 8192, 12.0
 SATURATED_BLOCKS = 2  # blocks after which a saturated load ends
 TURN_STARTS = 2.0  # a turn lasts at least this multiple of the start of its system
-MAX_TURN_BLOCKS = 8
 FAILED_SHARE, SHORT_SHARE, TOKENS_SHARE, LATE_SHARE = 0.01, 0.01, 0.01, 0.05
 FOREIGN_SHARE = 0.2  # other processes used so much more of the cores' time than in the median block
 UNOFFICIAL = "not eligible for submission: short runs with their own settings"
@@ -314,29 +313,29 @@ class _Session:
                 self._warm_up(self._record.loads[loads[0]], [system], keeper)
             start_s = time.monotonic() - began_s
             self._update(other_s=self._record.other_s + start_s)
+            least_s = TURN_STARTS * start_s if is_new else 0.0
             for load in loads:
-                queries, block_s = self._turn_size(load, system, keeper)
-                parts = 1 if not is_new else min(max(1, math.ceil(TURN_STARTS * start_s / block_s)), MAX_TURN_BLOCKS)
-                earlier = [block for block in self._record.blocks if (block.load, block.pair) == (load, 0)]
-                if turn or system:  # all turns have the number of blocks of the first turn
-                    parts = sum(0 in block.systems for block in earlier)
-                for part in range(parts):
-                    kind = self._record.loads[load].kind
-                    self._measured(replace(self._planned(kind, load, turn, [system], queries), part=part), keeper)
+                queries = self._turn_size(load, system, keeper, least_s)
+                kind = self._record.loads[load].kind
+                self._measured(self._planned(kind, load, turn, [system], queries), keeper)
 
-    def _turn_size(self, load: int, system: int, keeper: "EngineKeeper | None") -> tuple[int, float]:
-        """Return the number of queries of a block, and its expected duration."""
+    def _turn_size(self, load: int, system: int, keeper: "EngineKeeper | None", least_s: float) -> int:
+        """Return the number of queries of a block. All blocks of a load have the number of the first block.
+
+        Args:
+            least_s: Minimum duration, so that the starts of the systems do not dominate.
+        """
         step = self._record.loads[load]
-        if step.qps is not None:
-            block_s = self._ab.block_s or _turn_s(step.qps)
-            return max(math.ceil(step.qps * block_s), 2), block_s
         earlier = next((block for block in self._record.blocks if block.load == load), None)
         if earlier is not None:
-            return earlier.run.queries, earlier.run.duration_s or SHORTEST_TURN_S
-        parts = self._warm_up(step, [system], keeper)
-        rate = len(parts[0]) / max(float(max(parts[0].done_s)), 1e-3)
-        block_s = self._ab.block_s or _turn_s(rate)
-        return min(max(math.ceil(rate * block_s), TURN_QUERIES), MAX_OFFLINE_QUERIES), block_s
+            return earlier.run.queries
+        rate = step.qps
+        if rate is None:
+            parts = self._warm_up(step, [system], keeper)
+            rate = len(parts[0]) / max(float(max(parts[0].done_s)), 1e-3)
+        block_s = self._ab.block_s or min(max(_turn_s(rate), least_s), LONGEST_TURN_S)
+        queries = math.ceil(rate * block_s)
+        return max(queries, 2) if step.qps is not None else min(max(queries, TURN_QUERIES), MAX_OFFLINE_QUERIES)
 
     def _learn(self, system: int, facts: dict[str, Any]) -> None:
         """Add the facts that a started server reports."""
@@ -355,13 +354,13 @@ class _Session:
         step, record = self._record.loads[load], self._record
         number = max((block.number for block in record.blocks), default=0) + 1
         rate = None if step.qps is None else step.qps * len(systems)
-        distinct = len(systems) if self._ab.has_equal_urls else 1
-        first_row = record.rows_used
-        if len(systems) == 1:  # both blocks of a pair have the rows of the first one
-            place = (pair * len(record.loads) + load) * MAX_TURN_BLOCKS * queries
-            first_row = place if not self._ab.has_equal_urls else place * len(self._everyone) + systems[0] * queries
-        else:
+        twin = next((block for block in record.blocks if (block.load, block.pair) == (load, pair)), None)
+        if twin is None:
+            first_row = record.rows_used
+            distinct = len(self._everyone) if self._ab.has_equal_urls else 1  # queries with different prompts
             self._update(rows_used=first_row + queries * distinct)
+        else:  # the prompts of a pair are equal, except those of one server
+            first_row = twin.first_row + queries * self._ab.has_equal_urls
         spec = PlannedBenchRun(
             number, kind, queries * len(systems), first_row, rate, concurrency=step.concurrency, share=step.share
         )
@@ -369,9 +368,6 @@ class _Session:
 
     def _measured(self, block: PlannedBlock, keeper: "EngineKeeper | None") -> None:
         """Execute a block, and add it with the changes so far."""
-        if block.part:  # the next rows of its turn
-            first_row = block.spec.first_row + block.part * block.spec.queries
-            block = replace(block, spec=replace(block.spec, first_row=first_row))
         bench, spec, began_s = bench_of(self._ab, block), block.spec, time.monotonic()
         folder = run_folder(bench, spec)
         self._discard(folder)
@@ -397,6 +393,7 @@ class _Session:
             load=block.load,
             pair=block.pair,
             systems=block.systems,
+            first_row=spec.first_row,
             run=run,
             seconds=time.monotonic() - began_s,
             levels=levels_of(parts),
