@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from runs.record.finished_run import FinishedRun
 
 __all__ = [
-    "HarnessError", "Run", "Verdict", "check_tree", "open_run", "read_bench", "read_detail_log", "read_requests",
+    "HarnessError", "Run", "Verdict", "ab", "check_tree", "open_run", "read_bench", "read_detail_log", "read_requests",
     "rederive", "rules", "run", "verify",
 ]  # fmt: skip
 Location = str | PathLike[str]
@@ -240,17 +240,35 @@ def run(*options: Location) -> Run:
     Raises:
         HarnessError: If the run is refused or fails. A run whose result is INVALID is returned.
     """
+    return open_run(_command("run", *options)["run_directory"])
+
+
+def ab(*options: Location) -> dict[str, Any]:
+    """Compare systems with the arguments and options of `main.py ab`, wait for the end, and return ab.json.
+
+    The keys `changes` and `sentences` state each change with its interval (docs/ab.md).
+
+    Raises:
+        HarnessError: If the comparison is refused or fails. A change that --fail-if-slower forbids is returned.
+    """
+    content: dict[str, Any] = _command("ab", *options)["ab"]
+    return content
+
+
+def _command(name: str, *options: Location) -> dict[str, Any]:
+    """Run a command, and return the content of its JSON object."""
     import orjson
 
-    command = [sys.executable, ROOT / "main.py", "run", *options, "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    words = [sys.executable, ROOT / "main.py", name, *options, "--json"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
     try:
         record = orjson.loads(done.stdout)
     except ValueError:
-        raise HarnessError(f"the run ended with code {done.returncode}") from None
+        raise HarnessError(f"{name} ended with code {done.returncode}") from None
     if record["error"]:
         raise error_of({"cause": "", **record["error"], "exit_code": done.returncode})
-    return open_run(record["answer"]["run_directory"])
+    content: dict[str, Any] = record["answer"]
+    return content
 
 
 def _finished(directory: Location) -> "FinishedRun":

@@ -75,6 +75,7 @@ def order_of_issue(count: int) -> list[int]:
 def bench_of(ab: Ab, block: PlannedBlock) -> Bench:
     """Return the plan of a block's run: that of its system, or of all systems."""
     bench = ab.systems[block.systems[0]].bench
+    bench = replace(bench, values={name: value for name, value in bench.values.items() if name != "serve"})
     folder = ab.folder / block.folder_name
     if len(block.systems) == 1:
         return replace(bench, folder=folder)

@@ -10,6 +10,7 @@ from runs.errors import HarnessError
 from scenarios.ab.ab_options import Ab, ComparedSystem
 from scenarios.launch.parent import engine_keeper
 from scenarios.launch.run_config import make_config
+from scenarios.served_commands import SERVER_LOG
 from sut.http.address import Access, addresses
 from sut.http.server import learn
 from sut.http.started_server import StartedServer
@@ -68,11 +69,8 @@ def running_system(
     folder = ab.folder / system.name
     folder.mkdir(parents=True, exist_ok=True)
     if system.serve is not None:
-        from scenarios.ab.load_ab import command_on
-
         address = addresses(values["api_server"])[0]
-        server = StartedServer(command_on(system.serve, address.port), address, Access.of(values),
-                               folder / "server.log")  # fmt: skip
+        server = StartedServer(system.serve, address, Access.of(values), folder / SERVER_LOG)
         with server.running(make_config({**values, "scenario": "Server"}).engine_start_timeout_s):
             yield None, _reported(system)
         return

@@ -1,8 +1,6 @@
 """The check of the command line of a comparison, and the plan that follows from it."""
 
 import re
-import shlex
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +18,10 @@ from scenarios.bench.load import load_bench
 from scenarios.bench.options import NOT_FOR_BENCHES
 from scenarios.checked_options import check_options
 from scenarios.launch.run_config import load_yaml
+from scenarios.served_commands import served_values
 
 NAMES = "ABCDEFGH"
 _URL = re.compile(r"https?://|([\w.-]+|\[[\da-f:]+\]):\d+(/|$)")
-PORT = "{port}"
 
 
 def load_ab(
@@ -60,7 +58,7 @@ def load_ab(
                                      strict=False):  # fmt: skip
         with mistakes.collected():
             bench = _bench(list(command), target, serve, values, runs)
-            systems.append(ComparedSystem(name, target, bench, serve))
+            systems.append(ComparedSystem(name, target, bench, bench.values["serve"][0] if serve else None))
     mistakes.refuse()
     base = systems[0].bench
     systems = [replace(system, bench=replace(system.bench, prompts=base.prompts)) for system in systems]
@@ -115,37 +113,13 @@ def _bench(
     values = dict(runs)
     words = [target]
     if serve is not None:
-        port = _free_port()
-        values |= {"api_server": f"http://127.0.0.1:{port}", "serve": [command_on(serve, port)]}
-        if "model_path" not in values and (model := _served_model(serve)):
-            values["model_path"] = model
+        values = {**served_values(serve), **values}
         words = []
     elif not _URL.match(target) and (Path(target).suffix in (".yaml", ".yml") or Path(target).is_file()):
         file = load_yaml(Path(target))
         values = {**{key: value for key, value in file.items() if key not in NOT_FOR_BENCHES}, **values}
         words = []
-    bench = load_bench(command, words, bench_values, values, {})
-    if serve is not None:
-        bench = replace(bench, values={name: value for name, value in bench.values.items() if name != "serve"})
-    return bench
-
-
-def command_on(serve: str, port: int) -> str:
-    """Return a command whose server listens on a port."""
-    return serve.replace(PORT, str(port)) if PORT in serve else f"{serve} --port {port}"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def _served_model(serve: str) -> str | None:
-    """Return MODEL of a command `vllm serve MODEL …`; None for other commands."""
-    words = shlex.split(serve)
-    place = words.index("serve") + 1 if "serve" in words else len(words)
-    return words[place] if place < len(words) and not words[place].startswith("-") else None
+    return load_bench(command, words, bench_values, values, {})
 
 
 def _check_conditions(systems: Sequence[ComparedSystem]) -> None:

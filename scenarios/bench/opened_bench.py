@@ -16,6 +16,7 @@ from scenarios.console import say
 from scenarios.discarded import set_aside
 from scenarios.launch.plan import PreparedRun
 from scenarios.resumed import CHANGED_FIX, model_hashes
+from scenarios.served_commands import SERVER_LOG
 from sut.http.dialects import DIALECTS
 
 LOCK, DISCARDED = "lock", "discarded"
@@ -52,7 +53,7 @@ def open_record(bench: Bench, now: Conditions, console: Console, restart_changed
         SetupError: If it has other files.
     """
     folder = bench.folder
-    entries = sorted(path for path in folder.iterdir() if path.name not in (LOCK, DISCARDED))
+    entries = sorted(path for path in folder.iterdir() if path.name not in (LOCK, DISCARDED, SERVER_LOG))
     if (folder / BENCH_FILE).exists():
         record = read_bench_record(folder / BENCH_FILE)
         changes = list(_changed(bench, record, now))

@@ -1,5 +1,6 @@
 """The `bench` command."""
 
+import contextlib
 from dataclasses import asdict
 from typing import Any
 
@@ -12,13 +13,15 @@ from scenarios.bench.options import NOT_FOR_BENCHES, BenchOptions
 from scenarios.command_line import command_output
 from scenarios.command_line.command import Command, all_mistakes
 from scenarios.command_line.schema_options import dry_run_option, given_values, options_of, words_without_secrets
-from scenarios.launch.run_config import RunConfig
+from scenarios.launch.run_config import RunConfig, make_config
+from scenarios.served_commands import SERVER_LOG, served_values, server_of_runs
 from scenarios.spellings import bench_spellings
 
 EXAMPLES = (
     "measure a server at three rates: bench http://localhost:8000 --rates 5,10,20",
     "measure a model, and name the bench for `compare`: bench MODEL --label bf16",
     "measure the embedded model on this machine: bench",
+    'start a server for the bench: bench --serve "vllm serve MODEL --max-num-seqs 16"',
     "use your own prompts and latency limits: bench MODEL --dataset-path prompts.jsonl --limits ttft=2000,tpot=100",
 )
 
@@ -64,10 +67,10 @@ def bench(
 ) -> ExitCode:
     """Measure throughput and latency of a model or a server at multiple loads.
 
-    MODEL is a model folder or a Hugging Face Hub ID. URL is the address of a running server. Default: the embedded
-    model. The bench warms up the engine and measures the Offline rate. It then measures increasing shares of
-    the Offline rate, until the engine is saturated. Two runs refine the best rate within the latency limits, and one
-    run repeats it. One engine serves all runs.
+    MODEL is a model folder or a Hugging Face Hub ID. URL is the address of a running server. With --serve, the command
+    starts a server and stops it at the end. Default: the embedded model. The bench warms up the engine and measures the
+    Offline rate. It then measures increasing shares of the Offline rate, until the engine is saturated. Two runs refine
+    the best rate within the latency limits, and one run repeats it. One engine serves all runs.
 
     Each run is a LoadGen run with new prompts. It is not eligible for submission. The command writes bench.json,
     points.csv and report.html. After an interruption, the same command continues the bench.
@@ -82,8 +85,19 @@ def bench(
     with all_mistakes(ctx):
         bench_values = given_values({name: parsed.pop(name) for name in BenchOptions.model_fields})
         foreign_options = {name: value for name in (*REFUSED, *IGNORED) if (value := parsed.pop(name)) is not None}
-        plan = load_bench(ctx.meta[_WORDS], targets, bench_values, given_values(parsed), foreign_options)
-    code = run_bench(plan, Terminal(), restart_changed=restart_changed, dry_run=dry_run)
+        runs = given_values(parsed)
+        serve = runs.get("serve", ())
+        if len(serve) == 1 and "api_server" not in runs:
+            runs = {**runs, **served_values(serve[0]), **{name: runs[name] for name in ("model_path",) if name in runs}}
+        plan = load_bench(ctx.meta[_WORDS], targets, bench_values, runs, foreign_options)
+    with contextlib.ExitStack() as at_the_end:
+        if len(serve) == 1 and not dry_run:  # one server for all runs, which is then measured like a running server
+            bench_values["metadata"] = [*bench_values.get("metadata", ()), f"serve={serve[0]}"]
+            bench_values.setdefault("output_log_dir", str(plan.folder))
+            timeout_s = make_config({**plan.values, "scenario": "Offline"}).engine_start_timeout_s
+            runs = at_the_end.enter_context(server_of_runs(runs, plan.folder / SERVER_LOG, timeout_s))
+            plan = load_bench(ctx.meta[_WORDS], targets, bench_values, runs, foreign_options)
+        code = run_bench(plan, Terminal(), restart_changed=restart_changed, dry_run=dry_run)
     command_output.put(directory=plan.folder)
     if dry_run:
         command_output.put(plan=[asdict(step) for step in plan.steps])

@@ -7,8 +7,9 @@ import pytest
 from runs.errors import ExitCode, InputError
 from scenarios.ab.ab_options import ComparedSystem
 from scenarios.ab.block_files import TwinPrompts, order_of_issue
-from scenarios.ab.load_ab import command_on, load_ab, loads_of
+from scenarios.ab.load_ab import load_ab, loads_of
 from scenarios.bench.prompts import Synthetic
+from scenarios.served_commands import command_on
 from tests.conftest import RunMain
 
 BENCH = {"input_len": "16", "output_len": "8", "rates": "8"}
