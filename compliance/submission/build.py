@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader
 from compliance.audits.discovery import AUDITS
 from compliance.judge.check import Judgement, decides
 from compliance.judge.check import judge as judge_evidence
-from compliance.judge.finding import Finding
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
 from compliance.judge.verdict import Verdict
 from compliance.results.scoring import ScoreSources, with_scorer
@@ -36,7 +36,6 @@ from compliance.submission.gates import (
     SetEvidence,
     never_eligible,
     not_official,
-    result_refusal,
 )
 from compliance.submission.source import CODE_FOLDER, README, SourceCode, read_documentation, read_source_code
 from compliance.submission.submitted_accuracy import submitted_accuracy
@@ -349,7 +348,7 @@ def build_submission(request: SubmitRequest, say: Callable[[str], None]) -> Subm
     if request.division != "open":
         fix = "add the calibration.md of the weights' folder, or another document, to the directory of --documentation"
         outcome.findings += [
-            result_refusal("submit/calibration", "documentation", problem, fix)
+            compared("submit/calibration", False, problem, "", text="documentation", fix=fix)
             for problem in lacking(documents, manifests)
         ]
     if not outcome.findings:
@@ -393,7 +392,15 @@ def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Itera
             assert performance is not None  # a result without a performance run was refused before
             for problem in audit_problems(Evidence.of(performance, sources), [audit.dir.root]):
                 fix = "repeat the audit"
-                yield result_refusal(problem.rule, candidate.name, f"{audit.test}: {problem.sentence}", fix)
+                yield compared(
+                    problem.rule,
+                    False,
+                    f"{audit.test}: {problem.sentence}",
+                    "",
+                    text=candidate.name,
+                    severity="error",
+                    fix=fix,
+                )
 
 
 def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> SystemDescription:
@@ -425,9 +432,9 @@ def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"
         fix = f"repeat the runs that `{command}` names"
         if signed.error is not None:
-            yield result_refusal("submit/sign-off", "sign-off", signed.headline, fix)
+            yield compared("submit/sign-off", False, signed.headline, "", text="sign-off", fix=fix)
         for finding in signed.of("error"):
-            yield result_refusal(finding.rule, "sign-off", finding.sentence, fix)
+            yield compared(finding.rule, False, finding.sentence, "", text="sign-off", severity="error", fix=fix)
 
 
 def _manifests(candidates: list[Candidate]) -> list[Manifest]:

@@ -6,7 +6,7 @@ of samples in the Offline query. All other rules apply in every division.
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,7 @@ from compliance.audits.audit_registry import IDS
 from compliance.audits.discovery import AUDITS
 from compliance.audits.state import audit_state
 from compliance.judge.check import Need, check_of, decides
-from compliance.judge.finding import Finding
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, find_rule
 from compliance.results.result_verdict import ResultVerdict, verify_result
 from compliance.results.run_evidence import RunEvidence
@@ -72,9 +72,10 @@ class CandidateEvidence:
         """True if all files for the verdict of `main.py verify` are available."""
         return not any(map(self.absent, _WHOLE))
 
-    def refuse(self, rule: str, reason: str, fix: str) -> Finding:
-        """Return a finding that refuses the result."""
-        return result_refusal(rule, self.candidate.name, reason, fix)
+    @property
+    def name(self) -> str:
+        """benchmark/scenario, the first words of each refusal of the result."""
+        return self.candidate.name
 
     @cached_property
     def verdict(self) -> ResultVerdict:
@@ -122,11 +123,6 @@ class SetEvidence:
         return ""
 
 
-def result_refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
-    """Return the finding that refuses a result. `where` is benchmark/scenario, or the subject of the reason."""
-    return Finding(rule, "error", where, found=reason, fix=fix)
-
-
 @decides(
     "submit",
     ("submit/leg-missing", "error", "[submission] layout", "missing run", "start the missing run"),
@@ -142,10 +138,10 @@ def _presence(evidence: CandidateEvidence) -> Iterator[Finding]:
                 if campaign is None
                 else continuation(campaign)
             )
-            yield evidence.refuse("submit/leg-missing", f"the {mode} run is missing", fix)
+            yield compared("submit/leg-missing", False, f"the {mode} run is missing", "", text=evidence.name, fix=fix)
         elif run.manifest is None:
             reason = f"manifest.json of {run.dir.root} is missing"
-            yield evidence.refuse("submit/not-ours", reason, "submit runs of this harness")
+            yield compared("submit/not-ours", False, reason, "", text=evidence.name, fix="submit runs of this harness")
 
 
 @decides("submit", needs=("manifest",))
@@ -158,7 +154,9 @@ def _verified(evidence: CandidateEvidence) -> Iterator[Finding]:
     reasons += [(found.rule, found.sentence) for found in verdict.of("error")]
     for rule, reason in reasons:
         see = f"see `{PROGRAM} verify {evidence.candidate.result.home} --official`"
-        yield evidence.refuse(rule, reason, f"{find_rule(rule).fix}; {see}")
+        yield compared(
+            rule, False, reason, "", text=evidence.name, severity="error", fix=f"{find_rule(rule).fix}; {see}"
+        )
 
 
 def never_eligible(where: str, reason: str) -> Finding:
@@ -166,8 +164,8 @@ def never_eligible(where: str, reason: str) -> Finding:
     fix = (
         "start new runs with the model, dataset and settings of the benchmark, or build a marked tree with --rehearsal"
     )
-    refused = result_refusal("submit/not-official", where, f"not eligible for submission: {reason}", fix)
-    return replace(refused, numbers={"cause": cause_of(reason)})
+    value, cause = f"not eligible for submission: {reason}", cause_of(reason)
+    return compared("submit/not-official", False, value, "", text=where, fix=fix, cause=cause)
 
 
 @decides(
@@ -195,8 +193,14 @@ def _technique(evidence: CandidateEvidence) -> Iterator[Finding]:
     gate = judge_rows([row_to_submit(result, evidence.verdict, run, registries)], registries, division=division)
     for finding in (one for row in gate.matched for one in row.of("error")):
         see = f"see `{PROGRAM} gate {result.home}`"
-        yield evidence.refuse(
-            finding.rule, f"technique: {finding.sentence}", f"{finding.fix or finding.definition.fix}; {see}"
+        yield compared(
+            finding.rule,
+            False,
+            f"technique: {finding.sentence}",
+            "",
+            text=evidence.name,
+            severity="error",
+            fix=f"{finding.fix or finding.definition.fix}; {see}",
         )
 
 
@@ -207,7 +211,15 @@ def _seeds(evidence: CandidateEvidence) -> Iterator[Finding]:
             rule = "accuracy-seeds" if log.mode == ACCURACY else "perf-seeds"
             reason = f"{log.path}: seeds of {round_of(log.seeds) or 'an unknown round'}"
             fix = f"repeat the run in round {evidence.request.round}, or choose the round with --round"
-            yield evidence.refuse(rule, f"{reason}, required: seeds of {evidence.request.round}", fix)
+            yield compared(
+                rule,
+                False,
+                reason,
+                f"seeds of {evidence.request.round}",
+                text=evidence.name,
+                severity="error",
+                fix=fix,
+            )
 
 
 @decides(
@@ -223,12 +235,20 @@ def _audits(evidence: CandidateEvidence) -> Iterator[Finding]:
         fix = f"run `{PROGRAM} audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
         if test not in candidate.audits:
             reason = f"{test} is missing; {candidate.benchmark} needs it in every scenario"
-            yield evidence.refuse("audit-missing", reason, unless_running(candidate.result.home, fix))
+            yield compared(
+                "audit-missing",
+                False,
+                reason,
+                "",
+                text=evidence.name,
+                fix=unless_running(candidate.result.home, fix),
+            )
             continue
         try:
-            yield from (evidence.refuse(*failure, fix) for failure in _audit_failures(candidate.audits[test]))
+            for rule, reason in _audit_failures(candidate.audits[test]):
+                yield compared(rule, False, reason, "", text=evidence.name, severity="error", fix=fix)
         except HarnessError as error:
-            yield evidence.refuse("submit/audit", error.message, fix)
+            yield compared("submit/audit", False, error.message, "", text=evidence.name, fix=fix)
 
 
 def _audit_failures(audit: AuditDir) -> Iterator[tuple[str, str]]:
@@ -266,7 +286,7 @@ def _other_audits(evidence: CandidateEvidence) -> Iterator[Finding]:
         state = audit_state(home.audit(test), test, evidence.candidate.runs[0])
         if state.outcome not in ("missing", "recorded", "PASS"):
             fix = f"correct the system, then repeat the audit with `{PROGRAM} audit --test {test}`"
-            yield evidence.refuse("submit/audit", f"{test} of this result {state.why}", fix)
+            yield compared("submit/audit", False, f"{test} of this result {state.why}", "", text=evidence.name, fix=fix)
 
 
 @decides(
@@ -282,7 +302,14 @@ def _configuration(evidence: CandidateEvidence) -> Iterator[Finding]:
     for name, facts_of_run in facts.items():
         different = differences(reference, facts_of_run, RESULT)
         for reason in describe_differences(different, "in the performance run", f"in the {name} run"):
-            yield evidence.refuse("submit/one-configuration", reason, "repeat the runs in one configuration")
+            yield compared(
+                "submit/one-configuration",
+                False,
+                reason,
+                "",
+                text=evidence.name,
+                fix="repeat the runs in one configuration",
+            )
 
 
 @decides("submit", needs=("manifest",), applies=_no_such_rule, also=("suite-benchmark", "perf-network"))
@@ -291,13 +318,18 @@ def _network(evidence: CandidateEvidence) -> Iterator[Finding]:
     division, suite = evidence.request.division, SUBMISSIONS[evidence.candidate.benchmark].suite
     fix = "repeat the runs with --network-sut" if division == "network" else "submit with --division network"
     if division == "network" and suite != "datacenter":
-        yield evidence.refuse(
-            "suite-benchmark", f"suite of the benchmark: {suite}, required in the network division: datacenter", fix
+        yield compared(
+            "suite-benchmark",
+            False,
+            f"suite of the benchmark: {suite}",
+            "datacenter in the network division",
+            text=evidence.name,
+            fix=fix,
         )
     for run in evidence.candidate.all_runs:
         if run.detail.is_network != (division == "network"):
             reason = f"name of the SUT {run.detail.get('sut_name')!r} in the {division} division"
-            yield evidence.refuse("perf-network", f"{run.dir.detail}: {reason}", fix)
+            yield compared("perf-network", False, f"{run.dir.detail}: {reason}", "", text=evidence.name, fix=fix)
 
 
 @decides(
@@ -321,7 +353,7 @@ def _reuse_unseen(evidence: SetEvidence) -> Iterator[Finding]:
         if name := next(unseen, None):
             reason = "the server does not report cached prompt tokens, and has no passed output_caching audit"
             fix = f"run `{PROGRAM} audit --test output_caching --scenario Offline ...` with this server and result"
-            yield result_refusal("submit/prompt-reuse", candidate.name, f"{name}: {reason}", fix)
+            yield compared("submit/prompt-reuse", False, f"{name}: {reason}", "", text=candidate.name, fix=fix)
 
 
 @decides("submit", applies=_no_such_rule, also=("scenario-set",))
@@ -332,7 +364,7 @@ def _scenario_set(evidence: SetEvidence) -> Iterator[Finding]:
         for name in entry.missing(scenarios, entry.suite):
             homes = (candidate.result.home for candidate in evidence.candidates if candidate.benchmark == benchmark)
             fix = unless_running(next(homes), f"add a result of {benchmark}/{name}")
-            yield result_refusal("scenario-set", benchmark, f"{name} is missing", fix)
+            yield compared("scenario-set", False, f"{name} is missing", "", text=benchmark, fix=fix)
 
 
 @decides(
@@ -348,7 +380,7 @@ def _several_systems(evidence: SetEvidence) -> Iterator[Finding]:
     recorded = (candidate for candidate in evidence.candidates if candidate.manifest is not None)
     for question, first, second, unequal in unlike(recorded, *([TREE] if _no_such_rule(evidence) else CLOSED_TREE)):
         for reason in describe_differences(unequal, f"in {first.name}", f"in {second.name}"):
-            yield result_refusal(question.rule, second.name, reason, question.text)
+            yield compared(question.rule, False, reason, "", text=second.name, fix=question.text)
 
 
 # The checks, in the order of their findings.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, Severity
+from compliance.judge.finding import Finding, Severity, compared
 from compliance.judge.rule import OURS
 from compliance.techniques.declaration import OF_TECHNIQUES, SUPPORT_STATUS, SUPPORT_STATUSES
 from compliance.techniques.technique_registry import QUALITY_STATUSES, Registries
@@ -40,7 +40,7 @@ def check_declaration(declared: Mapping[str, Any], registries: Registries) -> It
     elif entry is None:
         closest = registries.closest(mechanism, variant)
         required = f"a pair in the registry of techniques{unread}{f'; closest: {closest}' if closest else ''}"
-        yield differs("gate/pair_registered", "error", "technique", f"{mechanism}/{variant}", required)
+        yield compared("gate/pair_registered", False, f"{mechanism}/{variant}", required, text="technique")
     for name in ("compression_method", "compression_scope"):
         if entry is not None and mechanism != BASELINE and declared.get(name) not in (None, getattr(entry, name)):
             required = f"{getattr(entry, name)}, as the registry states for {mechanism}/{variant}"
@@ -70,19 +70,21 @@ def claims_support(declared: Mapping[str, Any]) -> bool:
     return str(declared.get(SUPPORT_STATUS)).strip().lower() == "supported"
 
 
-def differs(rule: str, severity: Severity, subject: str, shown: Any, required: str, **numbers: Any) -> Finding:
-    """Return the finding on a value that differs from the required value."""
-    return Finding(rule, severity, subject, numbers=numbers, found=str(shown), required=required)
-
-
 def _field(
     rule: str, name: str, declared: Mapping[str, Any], required: str, severity: Severity, subject: str = ""
 ) -> Finding:
     """Return the finding on a declared field."""
     value = declared.get(name)
     shown = "missing" if value is None else str(value)[:80]
-    return differs(
-        rule, severity, f"{name} of {subject}" if subject else name, shown, required, field=name, value=value
+    return compared(
+        rule,
+        False,
+        shown,
+        required,
+        text=f"{name} of {subject}" if subject else name,
+        severity=severity,
+        field=name,
+        value=value,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
 from runs.errors import InputError
 from runs.record.engines.engine_log import read_engine_log
@@ -212,30 +212,27 @@ def _text(value: Any) -> str | None:
     ("gate/mechanism_misdeclared", "error", OURS, "recorded engine configuration, compared with the declaration",
      "correct the declaration, or repeat the runs with the technique that it names"),
 )  # fmt: skip
-def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[Finding]:
-    """Return contradictions between a declaration and the recorded engine configuration."""
+def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> Iterator[Finding]:
+    """Yield contradictions between a declaration and the recorded engine configuration."""
     mechanism, variant = pair_of(declared)
     rule, as_declared = "gate/mechanism_misdeclared", f"{mechanism}/{variant}, as declared"
-    findings: list[Finding] = []
-
-    def differs(subject: str, effective: str, required: str) -> None:
-        numbers = {"mechanism": mechanism, "mechanism_variant": variant, "in_force": [*facts.in_force]}
-        findings.append(Finding(rule, "error", subject, numbers=numbers, found=effective, required=required))
-
+    numbers: dict[str, Any] = {"mechanism": mechanism, "mechanism_variant": variant, "in_force": [*facts.in_force]}
     for text in facts.contradictions:
-        differs("recorded engine configuration", text, "a consistent configuration")
-
+        required = "a consistent configuration"
+        yield compared(rule, False, text, required, text="recorded engine configuration", **numbers)
     for (technique, shown), place in facts.in_force.items():
         if technique != mechanism or shown not in (None, variant):
-            differs("effective technique", f"{technique}/{shown or 'unknown variant'} ({place})", as_declared)
+            effective = f"{technique}/{shown or 'unknown variant'} ({place})"
+            yield compared(rule, False, effective, as_declared, text="effective technique", **numbers)
     recorded = not facts.gaps or (facts.gaps == (_NO_WEIGHTS,) and mechanism != "weight_quantization")
     leaves_traces = ("kv_quantization", "weight_quantization", "speculative_decoding")
     if recorded and mechanism in leaves_traces and mechanism not in {one for one, _ in facts.in_force}:
         dtype = f" (kv_cache_dtype {facts.columns['kv_cache_dtype'] or 'unknown'})"
-        differs("effective technique", f"none{dtype if mechanism == 'kv_quantization' else ''}", as_declared)
+        effective = f"none{dtype if mechanism == 'kv_quantization' else ''}"
+        yield compared(rule, False, effective, as_declared, text="effective technique", **numbers)
     drafted_with = facts.columns["draft_model"]
     if mechanism == "speculative_decoding" and (draft := declared.get("draft_model_id")) and drafted_with:
         names = {Path(str(model)).name.lower() for model in (draft, drafted_with)}
         if len(names) > 1:
-            differs("effective draft model", drafted_with, f"{draft}, as declared")
-    return findings
+            required = f"{draft}, as declared"
+            yield compared(rule, False, drafted_with, required, text="effective draft model", **numbers)

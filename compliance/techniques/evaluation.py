@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, Severity
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
 from compliance.techniques.declaration import QUALITY_BASELINE, QUALITY_RESULTS, Declaration
-from compliance.techniques.declaration_rules import claims_support, differs
+from compliance.techniques.declaration_rules import claims_support
 from compliance.techniques.quality_evidence import QualityEvidence
 from compliance.techniques.quality_results import QualityResults, declared_change, read_results
 from compliance.techniques.technique_registry import Registries
@@ -73,7 +73,7 @@ def check_evaluation(
     needed = claims_support(row) and registries.compresses(row["mechanism"])
 
     def unshown(subject: str, value: str, required: str) -> Finding:
-        return differs(COMPLETED, "error" if needed else "warning", subject, value, required)
+        return compared(COMPLETED, False, value, required, text=subject, severity="error" if needed else "warning")
 
     if named in {one.quality_eval for one in BENCHMARKS.values()}:
         if quality is None or quality.directory is None:
@@ -83,7 +83,7 @@ def check_evaluation(
             finding = unshown("quality_eval_id", named, f"{quality.evaluation}, the evaluation of the accuracy run")
         elif not quality.passed:
             reasons = shortened_list(quality.reasons, 3)
-            finding = differs(COMPLETED, "error", f"accuracy run {quality.directory}", reasons, "a run that passes")
+            finding = compared(COMPLETED, False, reasons, "a run that passes", text=f"accuracy run {quality.directory}")
         else:
             return Evaluation(RECOMPUTED)
         return Evaluation(DECLARED_ONLY, None, (finding,))
@@ -110,20 +110,22 @@ def _compare(results: QualityResults, row: Mapping[str, Any], needed: bool) -> I
     stored, change = row.get("quality_results_sha256"), f"{results.change:+.2f}%"
     if stored not in (None, results.sha256):
         required = f"{str(stored)[:64]} (from the row)"
-        yield differs(COMPLETED, "error", "SHA-256 of the results file", results.sha256, required)
+        yield compared(COMPLETED, False, results.sha256, required, text="SHA-256 of the results file")
     subject = f"change of {results.metric} in the results file"
     fix = f"declare the change that the file shows: quality_delta_summary: {results.metric} {change}"
     declared, rounding = declared_change(row["quality_delta_summary"] or "", results.metric) or (None, 0)
     if declared is None:
-        severity: Severity = "error" if needed else "warning"
-        yield replace(
-            differs(COMPLETED, severity, subject, change, "a declared change in quality_delta_summary"), fix=fix
+        required = "a declared change in quality_delta_summary"
+        yield compared(
+            COMPLETED, False, change, required, text=subject, severity="error" if needed else "warning", fix=fix
         )
     elif results.change < declared - rounding - 1e-9:
         required = f"at least {declared:+g}%, as declared in quality_delta_summary"
-        yield replace(differs(COMPLETED, "error", subject, change, required), fix=fix)
+        yield compared(COMPLETED, False, change, required, text=subject, fix=fix)
     if results.value < MIN_SCORE * results.baseline:
-        yield differs("gate/review", "note", subject, change, "at least -1% without a review")
+        yield compared("gate/review", False, change, "at least -1% without a review", text=subject)
     engine = results.engine or ""
     if row["mechanism"] == "kv_quantization" and engine.startswith("vllm") and "kv_cache_dtype" not in engine:
-        yield differs("gate/review", "note", "options of the evaluation in the results file", engine, "kv_cache_dtype")
+        yield compared(
+            "gate/review", False, engine, "kv_cache_dtype", text="options of the evaluation in the results file"
+        )

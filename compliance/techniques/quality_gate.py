@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compliance.judge.check import WITHOUT_INPUT, Need, check_of, decides, judge
-from compliance.judge.finding import Finding, Severity
+from compliance.judge.finding import Finding, Severity, compared
 from compliance.judge.rule import OURS
 from compliance.judge.text import by_severity, finding_lines, not_judged_lines
 from compliance.judge.verdict import Verdict
@@ -25,7 +25,7 @@ from compliance.techniques.declaration import (
     declaration_of,
     is_empty,
 )
-from compliance.techniques.declaration_rules import VALIDATION, check_declaration, claims_support, differs
+from compliance.techniques.declaration_rules import VALIDATION, check_declaration, claims_support
 from compliance.techniques.engine_facts import EngineFacts, facts_of_row, misdeclared
 from compliance.techniques.evaluation import ATTACHED, COMPLETED, Evaluation, check_evaluation, no_evaluation
 from compliance.techniques.row import CERTIFICATION, TechniqueRow
@@ -333,12 +333,14 @@ def _eligible(evidence: RowEvidence) -> Iterator[Finding]:
     eligibility = evidence.divisions[str(evidence.division)]
     if not eligibility["eligible"]:
         is_known = eligibility["eligible"] is not None
-        what, why = (
+        subject, why = (
             f"eligible in the {evidence.division} division",
             f"{'no' if is_known else 'unknown'} ({eligibility['reason']})",
         )
         severity: Severity = "error" if is_known else "warning"
-        yield differs("gate/eligible_in_division", severity, what, why, "yes", division=evidence.division)
+        yield compared(
+            "gate/eligible_in_division", False, why, "yes", text=subject, severity=severity, division=evidence.division
+        )
 
 
 @decides(
@@ -351,15 +353,18 @@ def _verified(evidence: RowEvidence) -> Iterator[Finding]:
     rule, row = "gate/run_verified", evidence.judged.row
     if evidence.judged.quality is not None:
         if evidence.judged.invalid is not None:
-            yield differs(rule, "error", *evidence.judged.invalid)
+            subject, shown, required = evidence.judged.invalid
+            yield compared(rule, False, shown, required, text=subject)
         return
     for name, good in (("status", "success"), ("certification", CERTIFICATION)):
         if (value := row.get(name, good)) != good:
             # None: a row of an earlier version, which has no such column
             severity: Severity = "warning" if value is None else "error"
-            yield differs(rule, severity, f"{name} of the row", str(value)[:40], good, field=name)
+            yield compared(rule, False, str(value)[:40], good, text=f"{name} of the row", severity=severity, field=name)
     for sentence in odd_values(row, FIELD_NAMES):
-        yield differs(rule, "warning", "value of the row", sentence, "a value of the type of the column")
+        yield compared(
+            rule, False, sentence, "a value of the type of the column", text="value of the row", severity="warning"
+        )
 
 
 @decides(
@@ -371,7 +376,7 @@ def _verified(evidence: RowEvidence) -> Iterator[Finding]:
 def _recorded(evidence: RowEvidence) -> Iterable[Finding]:
     required = "the engine configuration in manifest.json and engine.log"
     rule, subject = "gate/engine_record_missing", "recorded engine configuration"
-    return (differs(rule, "warning", subject, gap, required) for gap in evidence.engine.gaps)
+    return (compared(rule, False, gap, required, text=subject) for gap in evidence.engine.gaps)
 
 
 @decides("gate", also=("gate/review",))
@@ -384,17 +389,21 @@ def _review(evidence: RowEvidence) -> Iterator[Finding]:
     for issue in dict.fromkeys(issues):
         if issue not in reported:
             required = "values that fit their fields, the registries and the manifest"
-            yield differs("gate/review", "note", "declaration", issue, required)
+            yield compared("gate/review", False, issue, required, text="declaration")
     for gap in evidence.engine.gaps if quality is None else ():
-        yield differs(
-            "gate/review", "note", "recorded engine configuration", gap, "kv_cache_dtype, quantization or speculative"
+        yield compared(
+            "gate/review",
+            False,
+            gap,
+            "kv_cache_dtype, quantization or speculative",
+            text="recorded engine configuration",
         )
     if quality is not None and quality.directory and evidence.row["mechanism"] != BASELINE:
         outcome = "passes" if quality.passed else f"does not pass: {quality.reasons[0]}"
         subject = f"rescored accuracy run {quality.directory}"
         if status != "completed" or (evidence.evaluation.how == ATTACHED and not quality.passed):
-            yield differs(
-                "gate/review", "note", subject, outcome, f"as quality_eval_status declares: {status or 'missing'}"
+            yield compared(
+                "gate/review", False, outcome, f"as quality_eval_status declares: {status or 'missing'}", text=subject
             )
 
 
@@ -407,7 +416,7 @@ def _rows_declared(evidence: RowsEvidence) -> Iterator[Finding]:
     if evidence.undeclared or not evidence.declared:
         count = len(evidence.declared) + evidence.undeclared
         share, required = f"{evidence.undeclared} of {count}", "0, and at least 1 row"
-        yield differs("gate/rows_declared", "warning", "rows without a declaration", share, required)
+        yield compared("gate/rows_declared", False, share, required, text="rows without a declaration")
 
 
 @decides(
@@ -419,9 +428,17 @@ def _rows_declared(evidence: RowsEvidence) -> Iterator[Finding]:
 def _coverage(evidence: RowsEvidence) -> Iterator[Finding]:
     pairs = {"/".join(pair_of(row)) for row in evidence.declared}
     for pair in sorted(evidence.expected - pairs):
-        yield differs("gate/coverage", "error", f"row of {pair}", "missing", "at least 1 row", pair=pair)
+        yield compared("gate/coverage", False, "missing", "at least 1 row", text=f"row of {pair}", pair=pair)
     for pair in sorted(pairs - evidence.expected):
-        yield differs("gate/coverage", "note", f"row of {pair}", "given", "only techniques of --expect", pair=pair)
+        yield compared(
+            "gate/coverage",
+            False,
+            "given",
+            "only techniques of --expect",
+            text=f"row of {pair}",
+            severity="note",
+            pair=pair,
+        )
 
 
 # The checks, in the order of their findings.

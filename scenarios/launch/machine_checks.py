@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, Severity
+from compliance.judge.finding import Finding, Severity, stated
 from compliance.judge.rule import OURS
 from qsl.dataset import load_dataset
 from qsl.model_faults import config_faults, tokenizer_faults, weight_faults
@@ -96,9 +96,9 @@ def examine_machine(request: DoctorRequest) -> Iterator[Finding]:
     for subject, applies, check in checks:
         try:
             for name, severity, text in check(request) if applies else ():
-                yield Finding(f"machine/{name}", severity, text)
+                yield stated(f"machine/{name}", text, severity=severity)
         except HarnessError as error:
-            yield Finding(error.cause or f"machine/{subject}", "error", f"{error.message}; {error.fix}")
+            yield stated(error.cause or f"machine/{subject}", f"{error.message}; {error.fix}")
 
 
 @contextlib.contextmanager

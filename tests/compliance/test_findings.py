@@ -43,6 +43,17 @@ def test_each_rule_named_in_code_is_in_the_catalog() -> None:
     assert written - all_rules().keys() == set()
 
 
+def test_only_compared_and_stated_create_findings() -> None:
+    creating = {
+        path.name
+        for package in ("compliance", "scenarios")
+        for path in (Path(compliance.__file__).parents[1] / package).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Finding"
+    }
+    assert creating == {"finding.py"}
+
+
 def test_rules_omitted_in_a_division_are_rules_on_runs() -> None:
     on_runs = {rule.id for rule in all_rules().values() if rule.kind in ON_RUNS}
     assert on_runs >= NOT_IN_OPEN

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from compliance.judge.finding import Finding
+from compliance.judge.finding import Finding, compared
 from compliance.results.scoring import ScoreSources
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import gather
-from compliance.submission.gates import result_refusal
 from compliance.submission.refusal_causes import by_cause, cause_of
 from compliance.submission.weights import lacking, with_calibration
 from qsl.dataset import SYNTHETIC_MARK
@@ -347,7 +346,7 @@ def test_each_changed_result_is_refused_with_its_reason(build: Submit, campaign:
 
 def test_refusals_of_one_cause_are_grouped() -> None:
     def refused(rule: str, text: str, where: str = "b/Offline") -> Finding:
-        return result_refusal(rule, where, text, "")
+        return compared(rule, False, text, "", text=where)
 
     def unofficial(reason: str, where: str = "b/Offline") -> Finding:
         return replace(refused("submit/not-official", reason, where), numbers={"cause": cause_of(reason)})
