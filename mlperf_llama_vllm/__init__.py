@@ -185,7 +185,7 @@ def verify(*directories: Location, official: bool = False, in_round: str | None 
         [('PASS', 0)]
     """
     from compliance.results.find_results import find_results
-    from compliance.results.result_verdict import verify_result
+    from compliance.results.policy import verify_result
 
     rounds = None if in_round is None else _round(in_round)
     results = find_results([Path(one) for one in directories])
@@ -204,7 +204,7 @@ def check_tree(tree: Location, in_round: str = "v6.1") -> Verdict:
     """
     from compliance.trees.check_tree import check_submission_tree as check
 
-    return _verdict(check(Path(tree), _round(in_round)))
+    return _verdict(check(Path(tree), _round(in_round)).verdict)
 
 
 def rules() -> dict[str, dict[str, Any]]:
@@ -286,7 +286,8 @@ def _round(name: str) -> Any:
     return ROUNDS[name]
 
 
-def _verdict(verdict: "InternalVerdict") -> Verdict:
-    members = (verdict, *verdict.members)
-    findings = [finding.as_json() for one in members for finding in one.findings]
-    return Verdict(verdict.outcome, int(verdict.exit_code()), verdict.reasons, findings, verdict.record())
+def _verdict(verdict: "InternalVerdict[Any]") -> Verdict:
+    from compliance.judge.record import finding_record, record
+
+    findings = [finding_record(one) for member in (verdict, *verdict.parts) for one in member.findings]
+    return Verdict(verdict.outcome, int(verdict.exit_code()), verdict.reasons, findings, record(verdict))

@@ -21,7 +21,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import main as program
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 from runs.harness import HARNESS_ROOT
 
 PRODUCT = ("compliance/", "scenarios/", "runs/", "sut/", "qsl/")

@@ -1,31 +1,30 @@
 """The accuracy verdict of a run: its scores compared with their targets."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from compliance.accuracy.metrics import Metric, Scores
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import RERUN
-from compliance.judge.verdict import Verdict
+from compliance.judge.rule import RERUN, decides
+from compliance.judge.verdict import Finding, compared
 from runs.benchmark import Benchmark, Target
 from runs.record.observed import Weights
 
 
 @dataclass
-class AccuracyVerdict(Verdict):
+class AccuracyVerdict:
     """Scores of a run, with a finding for each score that has a target. `label` names the source of the targets."""
 
     label: str
     metric: Metric
     scores: Scores
     targets: Mapping[str, Target] | None
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def passed(self) -> bool | None:
         """True if all targets are met, None if no target applies."""
-        return None if self.targets is None else self.outcome == "PASS"
+        return None if self.targets is None else all(finding.passed for finding in self.findings)
 
     @property
     def references(self) -> dict[str, float] | None:

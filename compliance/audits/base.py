@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from compliance.audits.options import AuditOptions, AuditOptionsT, AuditRequest, Logs
-from compliance.judge.finding import Finding
-from compliance.judge.verdict import Outcome, Verdict
+from compliance.judge.record import record
+from compliance.judge.verdict import Finding, Verdict
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, SetupError
 
@@ -59,8 +59,8 @@ class RunSpec:
 
 
 @dataclass
-class AuditResult(Verdict):
-    """The verdict of an audit."""
+class AuditResult:
+    """The outcome of an audit. Its findings alone do not decide it: the official comparison of TEST04 has none."""
 
     test: str
     official: bool
@@ -75,21 +75,14 @@ class AuditResult(Verdict):
     details: Mapping[str, Any] = field(default_factory=dict)
     # files of the runs to copy next to the text, by new name
     copies: Mapping[str, Path] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
 
-    @property
-    def outcome(self) -> Outcome:
-        """The outcome by `passed`; findings do not decide it, because the official comparison of TEST04 has none."""
-        return "PASS" if self.passed else "FAIL"
-
-    @property
-    def reasons(self) -> list[str]:
-        return [] if self.passed else [self.reason]
-
-    def record(self, *, strict: bool = False) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """Return the fields of the JSON. Fixed keys take precedence over details."""
         names = ("test", "passed", "official", "required", "reason", "rule")
         fixed = {name: getattr(self, name) for name in names} | {"runs": list(self.runs)}
-        return {**self.details, **super().record(strict=strict), **fixed}
+        verdict: Verdict[None] = Verdict(self.findings, refused_by=[] if self.passed else [self.reason])
+        return {**self.details, **record(verdict), **fixed}
 
 
 class AuditTest(ABC, Generic[AuditOptionsT]):

@@ -30,7 +30,7 @@ from compliance.audits.pace import (
     rate_spread,
     relative_lengths,
 )
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 from runs.wording import counted, duration
 
 REFERENCE, FEW = "reference", "few"

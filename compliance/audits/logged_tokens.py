@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compliance.audits.base import NAMED_IN_MESSAGES
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import AUDIT_AGAIN, OURS
+from compliance.judge.rule import AUDIT_AGAIN, OURS, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.results.plausibility import shared_responses
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, Scenario
 from runs.loadgen.accuracy_log import AccuracyEntry

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from compliance.audits.base import PERFORMANCE, PERFORMANCE_MODE, AuditResult, AuditTest, RunSpec, requested_count
 from compliance.audits.options import AuditOptions, AuditRequest, Logs, Share, audit_field
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 from runs.benchmark import Mode
 from runs.errors import ExecutionError, InputError
 

@@ -11,9 +11,8 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import AUDIT_AGAIN, OURS
+from compliance.judge.rule import AUDIT_AGAIN, OURS, decides
+from compliance.judge.verdict import Finding, compared
 
 # Threshold for TTFT. TTFT varies more than other times, and a cached prompt saves most of it.
 TTFT_THRESHOLD = 0.5

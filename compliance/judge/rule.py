@@ -1,15 +1,16 @@
-"""Rules for results, trees and techniques. Each is declared once, at the function that decides it.
+"""Rules for results, trees and techniques, and the checks that decide them. Each is declared once, at its function.
 
 Rule IDs and kinds are stable, because scripts select rules by them. The source of a rule begins with a mark (SOURCES)
 or is a path in mlcommons/inference or in runs/. The mark of a rule in another package is its name in brackets.
 """
 
 import pkgutil
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from importlib import import_module
-from typing import Literal
+from types import ModuleType
+from typing import Any, Literal, TypeVar
 
 from runs.errors import HarnessError
 
@@ -130,3 +131,100 @@ def find_rule(rule_id: str) -> Rule:
     if rule_id not in RULES:
         raise UnknownRuleError(f"rule {rule_id} does not exist", "declare it at the function that decides it")
     return RULES[rule_id]
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+
+
+Decider = TypeVar("Decider", bound=Callable[..., Any])
+
+# Inputs that a check may need. Meanings: log: a complete detail log. numbers: LoadGen's results.
+# record: the request log. manifest: manifest.json. responses: the whole accuracy log. text:
+# accuracy.txt. conf: user.conf. scores: all scores in accuracy.txt, and the accuracy log. both: a performance and an
+# accuracy run. power, audit: directories in a tree. events, snapshot: files of the MLPerf Endpoints client. load: its
+# measured phase. complete: it ended by itself. files: the files of one run, or all files that a sign-off reads.
+# requests: at least one request of a run. runs: the runs of a tree.
+Need = Literal[
+    "log", "numbers", "record", "manifest", "responses", "text", "conf", "scores", "both", "power", "audit", "events",
+    "snapshot", "load", "complete", "files", "requests", "runs",
+]  # fmt: skip
+
+# Rules of these kinds are reported only if they are violated. They count as met if their check ran without a finding.
+_SILENT: frozenset[RuleKind] = frozenset({"contradiction", "tree", "gate", "submit"})
+
+
+def always(_: Any) -> str:
+    """Return an empty text: the rules apply to every subject."""
+    return ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The rules that one function decides together.
+
+    Attributes:
+        decide: Function that takes the subject, and yields findings and rules that it does not apply.
+        rules: Rule IDs.
+        silent: Rule IDs that are reported only if they are violated.
+        needs: Inputs that must be available.
+        applies: Function that returns the reason why the rules do not apply to a subject; empty if they apply.
+        over_parts: True if the function also takes the verdicts on the parts of the subject.
+        is_decisive: False for a claim whose violation does not end the checks of the subject.
+    """
+
+    decide: Callable[..., Iterable[Any] | None]
+    rules: tuple[str, ...]
+    silent: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    applies: Callable[[Any], str] = always
+    over_parts: bool = False
+    is_decisive: bool = True
+
+
+_CHECKS: dict[Callable[..., Any], Check] = {}
+
+
+def decides(
+    kind: RuleKind,
+    *rows: RuleRow,
+    needs: Sequence[Need] = (),
+    applies: Callable[[Any], str] = always,
+    also: Sequence[str] = (),
+    rank: Rank | None = None,
+) -> Callable[[Decider], Decider]:
+    """Declare the rules that a function decides. Multiple uses on one function add rules of other kinds.
+
+    Args:
+        also: Further rule IDs, declared at another function.
+        rank: Rank of the rows. Default: the rank of the kind.
+    """
+    declare(kind, rows, rank)
+    ids = (*(row[0] for row in rows), *also)
+
+    def registered(function: Decider) -> Decider:
+        before = _CHECKS.get(function, Check(function, ()))
+        _CHECKS[function] = Check(
+            function,
+            before.rules + ids,
+            before.silent + (ids if kind in _SILENT else ()),
+            before.needs + tuple(needs),
+            applies if before.applies is always else before.applies,
+        )
+        return function
+
+    return registered
+
+
+def check_of(function: Callable[..., Any], *within: Callable[..., Any] | ModuleType, **changed: Any) -> Check:
+    """Return the check of a function.
+
+    Args:
+        within: Functions that it calls, or their modules, whose rules it decides too.
+        changed: Fields to replace.
+    """
+    declared = _CHECKS.get(function, Check(function, ()))
+    modules = {part.__name__ for part in within if isinstance(part, ModuleType)}
+    inner = [check for check in _CHECKS.values() if check.decide in within or check.decide.__module__ in modules]
+    rules = declared.rules + tuple(rule for check in inner for rule in check.rules)
+    silent = declared.silent + tuple(rule for check in inner for rule in check.silent)
+    return replace(declared, **{"rules": rules, "silent": silent, **changed})

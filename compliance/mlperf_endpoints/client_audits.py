@@ -14,9 +14,8 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from compliance.audits.pace import LATENCY, LENGTH_SHARE
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared, stated
-from compliance.judge.rule import AUDIT_AGAIN, OURS
+from compliance.judge.rule import AUDIT_AGAIN, OURS, decides
+from compliance.judge.verdict import Finding, compared, stated
 from compliance.mlperf_endpoints.client_paces import (
     RATE,
     SLOWEST_SHARE,

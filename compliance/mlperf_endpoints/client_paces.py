@@ -15,7 +15,7 @@ from compliance.audits.pace import (
     mean_lengths,
     pace_finding,
 )
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 
 # Time in ns that a disturbance may have added to the reference run, limited to half of its time. Offline: added to the
 # mean and to the last latency. SingleStream: the slowest tenth of the queries is left out instead.

@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from compliance.judge.check import NotJudged, decides
-from compliance.judge.finding import Finding, compared
+from compliance.judge.rule import decides
+from compliance.judge.verdict import Finding, NotApplied, compared
 from compliance.mlperf_endpoints.cohorts import parse_cohort
 from compliance.mlperf_endpoints.point_rules import UNKNOWN_SET
 from compliance.mlperf_endpoints.round_tables import SEEDS, RoundTables, SeedSet
@@ -166,18 +166,14 @@ class CurveFacts:
     ("endpoints-tree-drafter", "error", "[endpoints] §2.9.4", "target_cohort of points with a drafter",
      "target a later cohort"),
 )  # fmt: skip
-def judge_curve(facts: CurveFacts, left: list[NotJudged]) -> Iterator[Finding]:
-    """Check one curve.
-
-    Args:
-        left: Gets the parts of rules that cannot be checked.
-    """
+def judge_curve(facts: CurveFacts) -> Iterator[Finding | NotApplied]:
+    """Check one curve."""
     yield from _offline(facts)
     yield from _overridden(facts)
-    yield from _covered(facts, left)
-    yield from _seeded(facts, left)
+    yield from _covered(facts)
+    yield from _seeded(facts)
     yield from _utilized(facts)
-    yield from _drafted(facts, left)
+    yield from _drafted(facts)
 
 
 def _listed(points: Sequence[CurvePoint]) -> str:
@@ -217,12 +213,12 @@ def _overridden(facts: CurveFacts) -> Iterator[Finding]:
         yield compared("endpoints-tree-c-min", facts.c_min_override is not None, value, wanted, facts.curve)
 
 
-def _covered(facts: CurveFacts, left: list[NotJudged]) -> Iterator[Finding]:
+def _covered(facts: CurveFacts) -> Iterator[Finding | NotApplied]:
     """Check the regions of the points, and the points with accuracy results."""
     regions, points = facts.regions, facts.on_the_curve
     if not regions:
         rules = ("endpoints-tree-regions", "endpoints-tree-accuracy")
-        left.append(NotJudged("regions", f"{facts.curve.name}: max_supported_concurrency is unknown", rules))
+        yield NotApplied(f"{facts.curve.name}: max_supported_concurrency is unknown", rules, "regions")
         return
     inside = {
         name: [one for one in points if low <= (one.concurrency or 0) <= high] for name, (low, high) in regions.items()
@@ -266,7 +262,7 @@ def assigned_regions(candidates: Mapping[Path, Sequence[str]]) -> dict[str, Path
     return owners
 
 
-def _seeded(facts: CurveFacts, left: list[NotJudged]) -> Iterator[Finding]:
+def _seeded(facts: CurveFacts) -> Iterator[Finding | NotApplied]:
     """Check the seed set and the target cohort."""
     names = sorted({printable(f"{one.fields['seed_set']}", 40) for one in facts.points if one.fields.get("seed_set")})
     if len(names) != 1:
@@ -292,7 +288,7 @@ def _seeded(facts: CurveFacts, left: list[NotJudged]) -> Iterator[Finding]:
         text, value = f"set whose seeds the points of set {names[0]} have", ", ".join(of_others)
         yield compared("endpoints-tree-seeds", False, value, names[0], facts.curve, text=text)
     rules = ("endpoints-tree-cohort",) if of_others else ("endpoints-tree-seeds", "endpoints-tree-cohort")
-    left.append(NotJudged("seed set", f"{facts.curve.name}: {UNKNOWN_SET}: {names[0]}", rules))
+    yield NotApplied(f"{facts.curve.name}: {UNKNOWN_SET}: {names[0]}", rules, "seed set")
 
 
 def _targeted(facts: CurveFacts, chosen: SeedSet) -> Iterator[Finding]:
@@ -317,7 +313,7 @@ def _utilized(facts: CurveFacts) -> Iterator[Finding]:
         yield compared("endpoints-tree-utilization", right, f"{declared:g}", wanted, point.place)
 
 
-def _drafted(facts: CurveFacts, left: list[NotJudged]) -> Iterator[Finding]:
+def _drafted(facts: CurveFacts) -> Iterator[Finding | NotApplied]:
     """Check the drafters of speculative decoding."""
     for point in facts.points:
         declared = point.fields.get("speculative_decoding")
@@ -331,7 +327,7 @@ def _drafted(facts: CurveFacts, left: list[NotJudged]) -> Iterator[Finding]:
         )
         if row is None:
             reason = f"{point.place.name}: the drafter is unknown to this version"
-            left.append(NotJudged("drafter", reason, ("endpoints-tree-drafter",)))
+            yield NotApplied(reason, ("endpoints-tree-drafter",), "drafter")
         elif approved is not None and target is not None:
             first = approved.later(facts.tables.cohort_rules["drafter"])
             yield compared("endpoints-tree-drafter", target >= first, f"{target}", f"{first} or later", point.place)

@@ -1,5 +1,6 @@
 """Data of a run directory of the MLPerf Endpoints client, as checks read them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -7,30 +8,54 @@ from typing import Any
 
 import numpy as np
 
-from compliance.judge.check import Need, NotJudged
+from compliance.judge.rule import Need
+from compliance.judge.verdict import Subject
 from compliance.mlperf_endpoints.derive import Metrics, count_tokens, derive_metrics, recomputed_numbers
 from compliance.mlperf_endpoints.load import MeasuredPhase, read_load
 from compliance.mlperf_endpoints.round_tables import RoundTables, round_tables
 from qsl.tokenizers import load_tokenizer
+from runs.errors import HarnessError
 from runs.mlperf_endpoints.events import NO_TIME, EventColumn
 from runs.mlperf_endpoints.folder import EndpointsRun
-from runs.mlperf_endpoints.layout import EVENTS, SNAPSHOT
+from runs.mlperf_endpoints.layout import AUDIT, CACHED, EVENTS, REFERENCE, SNAPSHOT
 
 COMPLETE = "complete"
 
 
 @dataclass(eq=False)
-class EndpointsEvidence:
+class EndpointsEvidence(Subject):
     """A run directory of the MLPerf Endpoints client, the numbers recomputed from it, and the inputs of checks."""
 
     run: EndpointsRun
     model_path: str | None = None  # model whose tokenizer counts tokens
     dataset_path: Path | None = None  # dataset file, to rescore responses and compare prompts
     tables: RoundTables = field(default_factory=round_tables, repr=False)
-    left: list[NotJudged] = field(default_factory=list)  # parts of rules that were not checked
+    is_of_audit: bool = False  # True: one of the two runs of an audit
+    error: HarnessError | None = None  # the error because of which the directory is unreadable
+
+    @property
+    def kind(self) -> str:
+        return "audit run" if self.is_of_audit else "audit alone" if self.run.only_audit else "client run"
+
+    @property
+    def parts(self) -> "Sequence[EndpointsEvidence]":
+        """The reference run and the audit run, if the directory has an audit."""
+        if self.is_of_audit or not self.has_audit:
+            return ()
+        folders = (self.run.path(AUDIT) / name for name in (REFERENCE, CACHED))
+        return [
+            EndpointsEvidence(EndpointsRun(folder), self.model_path, tables=self.tables, is_of_audit=True)
+            for folder in folders
+        ]
+
+    @property
+    def has_audit(self) -> bool:
+        config = self.run.config
+        return self.run.path(AUDIT).is_dir() or (config is not None and config.audit is not None)
+
+    claims_official = False  # the client does not state whether a run is eligible for submission
 
     def absent(self, need: Need) -> str:
-        """Return why an input is missing, or an empty text."""
         name = {"events": EVENTS, "snapshot": SNAPSHOT}.get(need)
         if name is not None and getattr(self.run, need) is None:
             return f"{name} is missing"
@@ -38,7 +63,7 @@ class EndpointsEvidence:
             return "the directory has no measured phase that can be replayed"
         if need == "complete" and not self.is_complete:
             return "the client did not finish, so its statistics are estimates for a part of the run"
-        return ""
+        return "" if need in ("events", "snapshot", "load", "complete") else super().absent(need)
 
     @cached_property
     def load(self) -> MeasuredPhase | None:
@@ -92,7 +117,3 @@ class EndpointsEvidence:
         """Whether the client finished; otherwise its statistics are estimates for a part of the run."""
         report = self.run.summary or self.run.snapshot
         return report is not None and report.state == COMPLETE
-
-    def mark_not_checked(self, what: str, why: str) -> None:
-        """Note that a part of a rule is not checked."""
-        self.left.append(NotJudged(what, why))

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, Severity, compared, stated
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, NotApplied, Severity, compared, stated
 from compliance.mlperf_endpoints.derive import COMPLETED, FAILED, INPUT, OUTPUT, ROUNDING, TPOT, Metrics
 from compliance.mlperf_endpoints.endpoints_evidence import COMPLETE, EndpointsEvidence
 from compliance.mlperf_endpoints.load import AGENTIC, RERUN, SECOND
@@ -45,13 +44,13 @@ KEEP = "keep the complete directory as the client wrote it"
     ("endpoints-files", "error", OURS, "missing files", KEEP),
     ("endpoints-finished", "error", OURS, "state of the client at the end", RERUN),
 )  # fmt: skip
-def check_files(case: EndpointsEvidence) -> Iterator[Finding]:
+def check_files(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
     """Check whether the client wrote all its files and finished."""
     run = case.run
     missing = ", ".join(run.missing) or "none"
     yield compared("endpoints-files", not run.missing, missing, "none", run.root, missing=run.missing)
     for name in run.missing:
-        case.mark_not_checked(name, "the file is missing")
+        yield NotApplied("the file is missing", what=name)
     if (summary := run.summary) is not None:
         done = summary.complete and summary.state == COMPLETE
         missing = f"{printable(summary.state, 40)}, statistics {'complete' if summary.complete else 'incomplete'}"
@@ -64,14 +63,14 @@ def check_files(case: EndpointsEvidence) -> Iterator[Finding]:
     ("endpoints-samples", "error", OURS, "samples in sample_idx_map.json, compared with the events", UNCHANGED),
     needs=("events",),
 )  # fmt: skip
-def order_of_events(case: EndpointsEvidence) -> Iterator[Finding]:
+def order_of_events(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
     """Check the order of the events, and compare sample_idx_map.json with them."""
     run, events = case.run, case.run.events
     if events is None:
         return
     agentic = run.config is not None and run.config.settings.load_pattern.type == AGENTIC
     if agentic:
-        case.mark_not_checked("order of completions", "in an agentic run, the client itself completes samples")
+        yield NotApplied("in an agentic run, the client itself completes samples", what="order of completions")
     value = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
     odd = list(_odd(events, agentic, case.is_complete))[:MAX_SHOWN]
     yield from odd or [compared("endpoints-events", True, value, "", events.path)]
@@ -152,7 +151,7 @@ def check_clock(case: EndpointsEvidence) -> Iterator[Finding]:
     ("endpoints-report", "error", OURS, "report.txt, compared with result_summary.json", UNCHANGED),
     needs=("complete",),
 )  # fmt: skip
-def check_reported_numbers(case: EndpointsEvidence) -> Iterator[Finding]:
+def check_reported_numbers(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
     """Compare the reported numbers with the events, and the files of the report with each other."""
     run, summary, snapshot = case.run, case.run.summary, case.run.snapshot
     against, reported = run.path(EVENTS), {} if snapshot is None else reported_metrics(snapshot)
@@ -197,7 +196,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or (isinstance(value, int) and abs(value) < 2**63) else str(value)[:200]
 
 
-def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) -> Iterator[Finding]:
+def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) -> Iterator[Finding | NotApplied]:
     """Check reported token counts without a tokenizer: their number, their totals, and their own consistency."""
     path, done = case.run.path(SNAPSHOT), events.answered
     streamed = done & (events.first_ns != NO_TIME) & (events.rest_bytes > 0)
@@ -211,10 +210,10 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
             continue
         count, total, most = reported[name]["count"], reported[name]["total"], int(texts.sum())
         if not count and most:
-            case.mark_not_checked(title, "the client counted no tokens, because it found no tokenizer for the model")
+            yield NotApplied("the client counted no tokens, because it found no tokenizer for the model", what=title)
             continue
         problem = "the counts of the client differ from those of the tokenizer of --model-path"
-        case.mark_not_checked(title, problem if case.model_path else "give --model-path to count tokens")
+        yield NotApplied(problem if case.model_path else "give --model-path to count tokens", what=title)
         of_bytes, of_text = sizes[texts], name != TPOT and bool((kinds[texts] == TEXT).all())
         problems = {
             f"{name}.count: {count}; texts in the events: {most}": count > most or (name != TPOT and count != most),
@@ -296,11 +295,11 @@ def _is_dead(events: Events) -> bool:
     ("endpoints-tokens-served", "error", OURS, "reported tokens, compared with the limit of the requests",
      "let the client count tokens from the token IDs or the usage in the responses"),
 )  # fmt: skip
-def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
+def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
     """Compare the reported tokens with the texts, and with the number of tokens that the requests allow."""
     events, config, total, by_tokenizer = case.run.events, case.run.config, case.reported_tokens, case.total_tokens
     if total is None or events is None:
-        case.mark_not_checked("tokens", "the client counted no tokens")
+        yield NotApplied("the client counted no tokens", what="tokens")
         return
     files = case.run.path(SUMMARY), events.path
     if by_tokenizer is not None:
@@ -315,17 +314,17 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
             severity: Severity = "error" if abs(off) > TOKENS_OFF_PCT else "warning"
             yield stated("endpoints-tokens", text, *files, severity=severity, **numbers)
     elif case.model_path is not None:
-        case.mark_not_checked("tokens", "counting reasoning and tool calls requires a chat template")
+        yield NotApplied("counting reasoning and tool calls requires a chat template", what="tokens")
     most = config.model_params.max_new_tokens if config is not None else None
     if most is None:
-        case.mark_not_checked("tokens of the server", "config.yaml has no max_new_tokens")
+        yield NotApplied("config.yaml has no max_new_tokens", what="tokens of the server")
         return
     limit = most * int(events.answered.sum())
     over = 100 * (total / limit - 1) if limit else 0.0
     if over <= TOKENS_OFF_PCT:
         text = f"{total:,} tokens reported, at most {limit:,} allowed"
         yield compared("endpoints-tokens-served", True, text, "", events.path, reported=total, allowed=limit)
-        case.mark_not_checked("tokens of the server", "the run contains neither usage nor token IDs of the server")
+        yield NotApplied("the run contains neither usage nor token IDs of the server", what="tokens of the server")
         return
     # Without a tokenizer the client's count could be wrong, so the rule is a warning.
     text = (

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, Severity, compared, stated
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, Severity, compared, stated
 from runs.files.reading import read_object
 from runs.mlperf_endpoints.events import NO_TIME, EventColumn, Events
 from runs.mlperf_endpoints.folder import NO_INDEX, Config, EndpointsRun

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from compliance.accuracy.scores import score_texts
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared, stated
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, NotApplied, compared, stated
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.load import RERUN
 from qsl.dataset_file import parse_rows, read_dataset_bytes
@@ -59,7 +58,7 @@ def _listed(seeds: dict[str, int]) -> str:
     return ", ".join(f"{name} {seed}" for name, seed in seeds.items())
 
 
-def _seeds(case: EndpointsEvidence, config: Config) -> Iterator[tuple[str, bool, object, object]]:
+def _seeds(case: EndpointsEvidence, config: Config) -> Iterator[tuple[str, bool, object, object] | NotApplied]:
     """Compare the seeds with the known sets. Seeds that belong to no known set may be a newer set."""
     seeds, tables = seeds_of(config), case.tables
     published, unpublished = published_names(seeds), list(tables.client_seed_sets.values())
@@ -72,7 +71,7 @@ def _seeds(case: EndpointsEvidence, config: Config) -> Iterator[tuple[str, bool,
         sets = ", or ".join(one.text for one in tables.seed_sets)
         yield "seeds", right, f"{_listed(seeds)}{by_client}", sets
     else:
-        case.mark_not_checked("endpoints-rule-seeds", f"{UNKNOWN_SET}: {_listed(seeds)}")
+        yield NotApplied(f"{UNKNOWN_SET}: {_listed(seeds)}", what="endpoints-rule-seeds")
 
 
 @decides(
@@ -98,7 +97,7 @@ def _seeds(case: EndpointsEvidence, config: Config) -> Iterator[tuple[str, bool,
      "set model_params.streaming to on, and give the client a tokenizer"),
     needs=("load",),
 )  # fmt: skip
-def point(case: EndpointsEvidence) -> Iterator[Finding]:
+def point(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
     """Check the settings in config.yaml and the measured values against the rules of the round."""
     load, table = case.load, case.tables
     assert load is not None  # see `needs`
@@ -106,7 +105,7 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
     pattern, warm_up, size, sent = settings.load_pattern, settings.warmup, load.size[0], len(load.rows)
     patterns = ("agentic_inference",) if rules.get("agentic") else ("concurrency", "max_throughput")
     failed = int(load.events.failed[load.rows].sum())
-    rows: list[tuple[str, bool, object, object]] = [
+    rows: list[tuple[str, bool, object, object] | NotApplied] = [
         ("model", bool(benchmark), model.name, ", ".join(table.models)),
         ("pattern", pattern.type in patterns, pattern.type, " or ".join(patterns)),
         *_seeds(case, load.config),
@@ -126,9 +125,9 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
             ("tpot", bool(p90 and p90 > 0), "none" if p90 is None else f"{p90 / 1e6:.3f} ms", "above 0 ms"),
         ]
     else:
-        case.mark_not_checked("duration", "the published rules state no duration for the Offline point")
+        yield NotApplied("the published rules state no duration for the Offline point", what="duration")
     if size is None:
-        case.mark_not_checked("number of samples", "the size of the dataset is unknown")
+        yield NotApplied("the size of the dataset is unknown", what="number of samples")
     else:
         rows.append(("samples", sent % size == 0, sent, f"a multiple of the dataset's {size} rows"))
     if "dataset" in rules:
@@ -137,17 +136,21 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
         wanted = f"{rules['dataset']}, {rules['rows']} rows"
         rows.append(("dataset", right, f"{', '.join(names)}, {size} rows", wanted))
     else:
-        case.mark_not_checked("dataset", "the published rules state no dataset for this model")
+        yield NotApplied("the published rules state no dataset for this model", what="dataset")
     if "sampling" in rules:
         params = case.run.raw_config.get("model_params")
         sampling = {key: params.get(key) for key in rules["sampling"]} if isinstance(params, dict) else {}
         rows.append(("sampling", sampling == rules["sampling"], sampling, rules["sampling"]))
     else:
-        case.mark_not_checked(
-            "sampling and output limits", "the published rules state no sampling parameters for this model"
+        yield NotApplied(
+            "the published rules state no sampling parameters for this model", what="sampling and output limits"
         )
-    case.mark_not_checked("steady state and power", "the client does not record them")
-    for rule, right, value, required in rows:
+    yield NotApplied("the client does not record them", what="steady state and power")
+    for row in rows:
+        if isinstance(row, NotApplied):
+            yield row
+            continue
+        rule, right, value, required = row
         yield compared(
             f"endpoints-rule-{rule}", right, str(value), str(required), case.run.path(CONFIG), load.events.path
         )
@@ -160,7 +163,7 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
     ("endpoints-rule-accuracy-there", "note", f"{_ENDPOINTS} §4.3", "accuracy results of the point",
      "add the benchmark's dataset to config.yaml with type accuracy"),
 )  # fmt: skip
-def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
+def accuracy(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
     """Check the scores in accuracy_results.json against the targets of the benchmark."""
     (entries, fault), path = accuracy_results(case.run), case.run.path(ACCURACY)
     if fault:
@@ -173,7 +176,7 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
         return
     _, rules = model_rules(case)
     if "targets" not in rules:
-        case.mark_not_checked("accuracy", "the published rules state no target for this model")
+        yield NotApplied("the published rules state no target for this model", what="accuracy")
         return
     for name, entry in entries.items():
         count, least = entry.get("num_samples", entry.get("unit_samples")), rules["accuracy_samples"]
@@ -209,7 +212,7 @@ def scores_of(entry: dict[str, Any]) -> dict[str, float]:
     "contradiction",
     ("endpoints-accuracy", "error", _ENDPOINTS, "score, compared with the score of the responses", _FIX),
 )  # fmt: skip
-def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
+def rescored(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
     """Score the logged responses with ROUGE as the client does, and compare the scores.
 
     Raises:
@@ -226,7 +229,7 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
         if not place:
             continue
         if dataset_path is None:
-            case.mark_not_checked("scores", "give --dataset-path to rescore the responses")
+            yield NotApplied("give --dataset-path to rescore the responses", what="scores")
             continue
         rows = parse_rows(read_dataset_bytes(dataset_path), dataset_path, (column,))
         if max(place.values()) >= len(rows):

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.mlperf_endpoints.derive import COMPLETED, DURATION, FIELDS, WINDOW, windowed_rates
 from compliance.mlperf_endpoints.folder_rules import UNCHANGED, unfit
 from compliance.mlperf_endpoints.summary_comparison import expected_run_config, reported_differences, windowed

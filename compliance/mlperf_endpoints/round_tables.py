@@ -14,9 +14,8 @@ from typing import Any
 
 import orjson
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.mlperf_endpoints.cohorts import Cohort, cohorts_since, parse_cohort, window
 from runs.errors import InputError
 from runs.files.yaml_file import read_yaml

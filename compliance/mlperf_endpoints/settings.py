@@ -6,9 +6,8 @@ The client resolves its settings before it writes config.yaml, and refuses setti
 
 from collections.abc import Iterator
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, NotApplied, compared
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.load import MS, RERUN, SECOND, TURN_NS, MeasuredPhase
 from runs.mlperf_endpoints.events import NO_TIME, TEXT
@@ -38,15 +37,19 @@ SettingRow = tuple[str, str, bool, object, object]  # rule, text, whether the ru
     ("endpoints-workers", "warning", OURS, "worker_id values of responses", RERUN),
     needs=("load",),
 )
-def settings_in_force(case: EndpointsEvidence) -> Iterator[Finding]:
+def settings_in_force(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
     """Compare the settings in config.yaml with the recorded events."""
     load = case.load
     assert load is not None  # see `needs`
     files = case.run.path(CONFIG), load.events.path
     if load.wanted is None and load.size[0] is not None:
-        case.mark_not_checked("endpoints-count", "config.yaml has no count, and the client's default is unknown")
+        yield NotApplied("config.yaml has no count, and the client's default is unknown", what="endpoints-count")
     for rules in (_refused, _streaming, _durations, _lengths, _dataset):
-        for rule, text, right, value, required in rules(case, load):
+        for row in rules(case, load):
+            if isinstance(row, NotApplied):
+                yield row
+                continue
+            rule, text, right, value, required = row
             yield compared(f"endpoints-{rule}", right, str(value), str(required), *files, text=text)
 
 
@@ -87,7 +90,7 @@ def _streaming(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[Setting
         yield "streaming", text, later > 0, later, "at least 1"
 
 
-def _durations(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:
+def _durations(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow | NotApplied]:
     times = load.run.time_settings
     # n_samples_to_issue overrides the minimum duration.
     end_ns, text = (load.issued_ns[-1], "time to issue all samples") if times.limits_issuing else (load.end_ns, "")
@@ -96,20 +99,20 @@ def _durations(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[Setting
         right = took_s <= most_s + TURN_NS / SECOND
         yield "max-duration", text, right, f"{took_s:.2f} s", f"at most {most_s:.2f} s ({times.max_duration})"
     elif times.max_duration_ms is None:
-        case.mark_not_checked("endpoints-max-duration", f"config.yaml has no {times.max_duration}")
+        yield NotApplied(f"config.yaml has no {times.max_duration}", what="endpoints-max-duration")
     if times.drain_timeout_s is None:
-        case.mark_not_checked("endpoints-drain", f"config.yaml has no {times.drain_timeout}")
+        yield NotApplied(f"config.yaml has no {times.drain_timeout}", what="endpoints-drain")
     elif not load.left.all():
         wait_s = float(load.complete_ns.max() - load.issued_ns[-1]) / SECOND
         right = wait_s <= times.drain_timeout_s + TURN_NS / SECOND
         yield "drain", "", right, f"{wait_s:.2f} s", f"at most {times.drain_timeout_s:.2f} s ({times.drain_timeout})"
 
 
-def _lengths(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:
+def _lengths(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow | NotApplied]:
     summary, events, limit = case.run.summary, load.events, load.config.model_params.max_new_tokens
     most = None if summary is None else summary.output_sequence_lengths.max
     if summary is None or not limit or not most:
-        case.mark_not_checked("max_new_tokens", "config.yaml has no limit, or the client counted no tokens")
+        yield NotApplied("config.yaml has no limit, or the client counted no tokens", what="max_new_tokens")
         return
     wanted = f"at most {MAX_OVER_LIMIT:g} × max_new_tokens {limit}"
     yield "output-limit", "", most <= MAX_OVER_LIMIT * limit, f"{most:g}", wanted

@@ -10,17 +10,19 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.text import finding_lines, not_judged_lines
-from compliance.judge.verdict import Outcome, Verdict
+from compliance.judge.record import not_applied_record
+from compliance.judge.rule import Check, decides
+from compliance.judge.text import Layout, not_applied_lines
+from compliance.judge.verdict import Finding, NotApplied, Outcome, Subject, Verdict, compared, judge, not_applied
 from compliance.mlperf_endpoints.curve_rules import AGENTIC, ELECTED, region_bounds
+from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.find_folders import point_folders, run_folders
 from compliance.mlperf_endpoints.point_rules import ACCURACY
 from compliance.mlperf_endpoints.points import judge_points
@@ -33,7 +35,7 @@ from compliance.mlperf_endpoints.round_tables import (
     round_tables,
 )
 from compliance.mlperf_endpoints.tree import declared_point, judge_tree
-from compliance.mlperf_endpoints.verdict import judge_folder
+from compliance.mlperf_endpoints.verdict import OFFICIAL, client_run
 from runs.errors import ExecutionError, InputError
 from runs.files.temporary import temporary_folder
 from runs.mlperf_endpoints.folder import EndpointsRun
@@ -66,26 +68,42 @@ _TABLE_OF = {
 TREE_FILES = ("src/<implementation>/README.md", "docs/", "results/<system>/system_power.json")
 
 
-@dataclass
-class FoldersChecked(Verdict):
-    """The outcome of checking run directories against a round and the requirements of a submission."""
-
-    schema_version = 2
+@dataclass(eq=False)
+class Curve(Subject):
+    """Run directories of one curve, or a submission of them."""
 
     root: Path
-    runs: list[EndpointsRun] = field(default_factory=list)  # readable run directories
-    points: list[str] = field(default_factory=list)  # points of a submission tree
-    verdicts: dict[str, Outcome] = field(default_factory=dict)  # directory → verdict of `verify --official`
-    tables: RoundTables = field(default_factory=round_tables, repr=False)
-    official: dict[str, Any] | None = None  # program, outcome and messages of endpoints-submission-cli
+    runs: list[EndpointsEvidence]
+    tables: RoundTables
+
+    kind = "curve"
 
     @property
-    def outcome(self) -> Outcome:
-        """The verdict; a refusal of the official checker counts as an error."""
-        return "FAIL" if self.official and self.official["outcome"] != "ok" else super().outcome
+    def parts(self) -> Sequence[EndpointsEvidence]:
+        return self.runs
 
-    def record(self, *, strict: bool = False) -> dict[str, Any]:
-        return super().record(strict=strict) | {
+    @cached_property
+    def points(self) -> list[Path]:
+        """The points of a submission."""
+        return sorted(point_folders(self.root))
+
+
+@dataclass
+class CurveDetails:
+    """What `check` states of a curve besides the findings."""
+
+    root: Path
+    runs: list[EndpointsRun]  # readable run directories
+    point_folders: list[str]  # points of a submission tree
+    verdicts: dict[str, Outcome]  # directory → verdict of `verify --official`
+    tables: RoundTables
+    official: dict[str, Any] | None = None  # program, outcome and messages of endpoints-submission-cli
+
+    def as_json(self, verdict: "CurveVerdict", common: dict[str, Any]) -> dict[str, Any]:
+        entries = [(entry, part.details.directory) for part in verdict.parts for entry in not_applied(part)]
+        return common | {
+            "schema_version": 2,
+            "not_judged": [not_applied_record(entry, folder) for entry, folder in entries] + common["not_judged"],
             "tree": str(self.root),
             "round": NEWEST,
             "tables": self.tables.record(),
@@ -94,24 +112,52 @@ class FoldersChecked(Verdict):
             "official": {"run": self.official is not None, **(self.official or {})},
         }
 
-    def lines(self) -> Iterator[str]:
-        """Yield the report for people."""
-        count = len(self.points) or len(self.verdicts)
-        yield f"{counted(count, 'point')} of MLPerf Endpoints, round {NEWEST}: {self.outcome}"
-        yield from (f"  {folder}: {outcome}" for folder, outcome in self.verdicts.items())
-        if self.error is not None:
-            yield f"  {self.error}"
-        yield from finding_lines(self, self.of("error", "warning", "note"), with_place=True)
-        yield from not_judged_lines(self)
-        yield from (f"  {line}" for line in self.tables.lines())
-        if self.official is None:
-            yield f"official checker: not run (to check the content of all files, install {PROGRAM} or give --official)"
-            return
-        response = "accepts the tree" if self.official["outcome"] == "ok" else "refuses the tree"
-        yield f"official checker ({self.official['program']} {self.official['version']}".rstrip() + f"): {response}"
-        for message in self.official["messages"]:
-            if message["severity"] != "info":
-                yield printable(f"  {message['severity']} {message['rule']}: {message['text']}")
+
+CurveVerdict = Verdict[CurveDetails]
+
+
+def add_official_checker(verdict: CurveVerdict, program: str | None, seed_file: Path | None = None) -> None:
+    """Run the official checker, if it is known. Its refusal counts as an error."""
+    if program is not None:
+        verdict.details.official = run_checker(program, verdict.details.root, seed_file)
+        for part in verdict.all_verdicts:
+            part.findings = decided_by_official(part.findings, verdict.details)
+        if verdict.details.official["outcome"] != "ok":
+            verdict.refused_by.append(PROGRAM)
+
+
+def _head(verdict: CurveVerdict) -> Iterator[str]:
+    details = verdict.details
+    count = len(details.point_folders) or len(details.verdicts)
+    yield f"{counted(count, 'point')} of MLPerf Endpoints, round {NEWEST}: {verdict.outcome}"
+    yield from (f"  {folder}: {outcome}" for folder, outcome in details.verdicts.items())
+    if verdict.error is not None:
+        yield f"  {verdict.error}"
+
+
+def _tail(verdict: CurveVerdict) -> Iterator[str]:
+    for part in verdict.parts:
+        yield from not_applied_lines(part, f"{part.details.directory}: ")
+    yield from not_applied_lines(verdict)
+    yield from (f"  {line}" for line in verdict.details.tables.lines())
+    official = verdict.details.official
+    if official is None:
+        yield f"official checker: not run (to check the content of all files, install {PROGRAM} or give --official)"
+        return
+    response = "accepts the tree" if official["outcome"] == "ok" else "refuses the tree"
+    yield f"official checker ({official['program']} {official['version']}".rstrip() + f"): {response}"
+    for message in official["messages"]:
+        if message["severity"] != "info":
+            yield f"  {message['severity']} {message['rule']}: {printable(message['text'])}"
+
+
+CURVE = Layout(
+    _head,
+    shown=lambda verdict: verdict.of("error", "warning", "note"),
+    with_place=True,
+    with_not_applied=False,
+    tail=_tail,
+)
 
 
 def check_folders(
@@ -120,32 +166,47 @@ def check_folders(
     *,
     model_path: str | None = None,
     seed_file: Path | None = None,
-) -> FoldersChecked:
+) -> CurveVerdict:
     """Check run directories as `verify --official` does, and report what a submission of them lacks.
 
     Args:
         seed_file: A newer seedset.yaml.
     """
     tables = round_tables(seed_file)
-    checked = FoldersChecked(folders[0], tables=tables)
-    for folder in (found for named in folders for found in run_folders(named)):
-        verdict = judge_folder(
-            folder, official=True, model_path=model_path, dataset_path=dataset_path, seed_file=seed_file
-        )
-        checked.verdicts[str(folder)] = verdict.outcome
-        checked.findings += (one for one in verdict.findings if one.rule != "endpoints-tables")
-        checked.not_judged += (replace(one, results=(str(folder),)) for one in verdict.not_judged)
-        checked.error = checked.error or verdict.error
-        checked.runs += [] if verdict.run is None else [verdict.run]
-    checked.findings += judge_tables(tables)
-    if with_points := sorted(point_folders(folders[0])):
-        checked.points = [str(point) for point in with_points]
-        checked.findings += [
-            *judge_tree(with_points, tables, checked.not_judged),
-            *judge_points(folders[0], with_points),
-        ]
-    checked.findings += _lacking(folders[0], checked.runs, tables.points) if checked.runs else ()
-    return checked
+    paths = [path for folder in folders for path in run_folders(folder)]
+    return judge(
+        Curve(folders[0], [client_run(path, model_path, dataset_path, tables) for path in paths], tables), CHECK
+    )
+
+
+def _details(curve: Curve, verdict: CurveVerdict) -> CurveDetails:
+    parts = [part.details for part in verdict.parts]
+    runs = [details.run for details in parts if details.run is not None]
+    # As in `verify`, contradictions decide the verdict on a single run.
+    verdicts = {part.details.directory: replace(part, contradictions_end=True).outcome for part in verdict.parts}
+    return CurveDetails(curve.root, runs, [str(point) for point in curve.points], verdicts, curve.tables)
+
+
+def _tree_rules(curve: Curve) -> Iterator[Finding | NotApplied]:
+    yield from judge_tables(curve.tables)
+    if curve.points:
+        yield from judge_tree(curve.points, curve.tables)
+        yield from judge_points(curve.root, curve.points)
+
+
+def _missing_parts(curve: Curve) -> Iterator[Finding]:
+    if runs := [run.run for run in curve.runs if run.error is None]:
+        yield from _lacking(curve.root, runs, curve.tables.points)
+
+
+# The age of the tables is reported once for the curve.
+_RUN = tuple(check for check in OFFICIAL.checks["client run"] if "endpoints-tables" not in check.rules)
+CHECK = replace(
+    OFFICIAL,
+    checks={**OFFICIAL.checks, "client run": _RUN, "curve": (Check(_tree_rules, ()), Check(_missing_parts, ()))},
+    details={**OFFICIAL.details, "curve": _details},
+    contradictions_end=False,
+)
 
 
 @decides(
@@ -231,17 +292,17 @@ def find_checker(named: Path | None, root: Path) -> str | None:
     return program
 
 
-def decided_by_official(checked: FoldersChecked) -> list[Finding]:
+def decided_by_official(of_verdict: Sequence[Finding], details: CurveDetails) -> list[Finding]:
     """Return the findings, in which the official checker decides about seeds, cohorts and drafters.
 
     It has newer tables than this version, or older ones. An error that it contradicts becomes a note with both dates.
     """
-    official, findings = checked.official or {"accepted": [], "version": "", "messages": []}, []
+    official, findings = details.official or {"accepted": [], "version": "", "messages": []}, []
     refused = {message["rule"] for message in official["messages"]}
-    for finding in checked.findings:
+    for finding in of_verdict:
         rules = _OFFICIAL_RULES.get(finding.rule, ())
         if finding.severity == "error" and rules and rules[-1] in official["accepted"] and not refused & set(rules):
-            as_of = day_text(checked.tables.tables[_TABLE_OF[finding.rule]].as_of)
+            as_of = day_text(details.tables.tables[_TABLE_OF[finding.rule]].as_of)
             text = f"{finding.sentence} by the table as of {as_of}; {PROGRAM} {official['version']} accepts it".strip()
             finding = replace(finding, severity="note", text=text, found="", required="", is_statement=True)
         findings.append(finding)

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, NotApplied, compared
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.load import RERUN
 from compliance.results.plausibility import DIFFERENT_IDS, MIN_SHARED, REPEAT_SHARE, SHARED_SHARE
@@ -73,7 +72,7 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
     ("endpoints-dataset-rows", "warning", OURS, "rows of the dataset", "correct --dataset-path"),
     needs=("load",),
 )
-def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
+def prompts(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
     """Compare the prompts of different samples with each other, and with the dataset."""
     load = case.load
     assert load is not None  # see `needs`
@@ -86,7 +85,7 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
         yield compared("endpoints-shared-prompts", shared <= allowed, f"{shared}", f"at most {allowed}", place)
     measured = case.run.datasets(measured=True)
     if case.dataset_path is None or len(measured) != 1 or not (kinds == TEXT).all():
-        case.mark_not_checked("prompts", "give --dataset-path to compare text prompts with the rows of the dataset")
+        yield NotApplied("give --dataset-path to compare text prompts with the rows of the dataset", what="prompts")
         return
     dataset = parse_rows(read_dataset_bytes(case.dataset_path), case.dataset_path, ())
     if (size := load.size[0]) is not None and load.repeats is None:
@@ -97,7 +96,7 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
     columns = (*named, "article", "prompt")
     column = next((name for name in columns if dataset and isinstance(dataset[0].get(str(name)), str)), None)
     if column is None:
-        case.mark_not_checked("prompts", f"{case.dataset_path} has none of the columns in config.yaml")
+        yield NotApplied(f"{case.dataset_path} has none of the columns in config.yaml", what="prompts")
         return
     index_of = dict(zip(load.rows.tolist(), load.index.tolist(), strict=True))
     wrong = sum(

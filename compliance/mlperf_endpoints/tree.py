@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compliance.judge.check import NotJudged, decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, NotApplied, compared
 from compliance.mlperf_endpoints.curve_rules import CurveFacts, CurvePoint, judge_curve
 from compliance.mlperf_endpoints.round_tables import RoundTables, round_tables
 from runs.files.reading import read_object
@@ -41,14 +40,11 @@ _ADD = "add the files that §8.1 of the rules describes; copy the client's files
      "run a point with a concurrency above the limit, and declare the highest concurrency"),
     ("endpoints-tree-points", "error", "[endpoints] §5.3", "points of the curve", "run more points, or submit fewer"),
 )  # fmt: skip
-def judge_tree(
-    places: Sequence[Path], tables: RoundTables | None = None, left: list[NotJudged] | None = None
-) -> Iterator[Finding]:
+def judge_tree(places: Sequence[Path], tables: RoundTables | None = None) -> Iterator[Finding | NotApplied]:
     """Check whether the submissions that contain these points are complete, and whether their curves meet the rules.
 
     Args:
         tables: Default: the tables of the newest round.
-        left: Gets the parts of rules that cannot be checked.
     """
     curves: dict[Path, dict[Path, dict[str, Any]]] = defaultdict(dict)
     roots: dict[Path, dict[Path, dict[str, Any]]] = defaultdict(dict)
@@ -78,7 +74,7 @@ def judge_tree(
         least, most = tables.points["least_with_offline" if dedicated else "least"], tables.points["most"]
         right = least <= len(declared) <= most
         yield compared("endpoints-tree-points", right, f"{len(declared)}", f"{least} to {most}", curve)
-        yield from judge_curve(facts, [] if left is None else left)
+        yield from judge_curve(facts)
 
 
 def missing_fields(point: dict[str, Any]) -> list[str]:

@@ -6,14 +6,13 @@ findings on the other files.
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from compliance.judge.check import check_of, decides, judge
-from compliance.judge.finding import Finding
-from compliance.judge.text import finding_lines, not_judged_lines
-from compliance.judge.verdict import FOLDERS, Verdict
+from compliance.judge.rule import Check, check_of, decides
+from compliance.judge.text import Layout, text
+from compliance.judge.verdict import Finding, NotApplied, Policy, Verdict, judge, not_applied
 from compliance.mlperf_endpoints import judge_of, load
 from compliance.mlperf_endpoints.derive import COMPLETED, DURATION, FAILED, ISSUED, LATENCY, TPOT, TTFT, WINDOW
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
@@ -36,16 +35,14 @@ from runs.errors import HarnessError, SetupError
 from runs.files.writing import sha256_of
 from runs.mlperf_endpoints.events import MAX_EVENTS_BYTES
 from runs.mlperf_endpoints.folder import EndpointsRun, read_folder
-from runs.mlperf_endpoints.layout import AUDIT, AUDIT_FILES, CACHED, EVENTS, FILES, REFERENCE, SUMMARY
+from runs.mlperf_endpoints.layout import AUDIT_FILES, CACHED, EVENTS, FILES, REFERENCE, SUMMARY
 from runs.numbers.numbers import measured_row, time_texts
-from runs.wording import counted, printable, shortened_list
+from runs.wording import counted, shortened_list
 
 
 @dataclass
-class FolderVerdict(Verdict):
-    """The verdict on a run directory of the client."""
-
-    schema_version = 2
+class ClientDetails:
+    """What `verify` states of a run directory of the client besides the findings."""
 
     directory: str
     run: EndpointsRun | None = field(default=None, repr=False)  # None: unreadable
@@ -54,15 +51,36 @@ class FolderVerdict(Verdict):
     lines: list[str] = field(default_factory=list)  # recomputed numbers as text
     measured: dict[str, float] = field(default_factory=dict)  # main numbers: samples_per_second, ttft_p99_ms, …
 
-    def record(self, *, strict: bool = False) -> dict[str, Any]:
-        return super().record(strict=strict) | {
+    def as_json(self, verdict: "FolderVerdict", common: dict[str, Any]) -> dict[str, Any]:
+        return common | {
+            "schema_version": 2,
             "client": "MLPerf Endpoints",
-            "reasons": self.reasons,
+            "reasons": verdict.reasons,
             "directories": [self.directory],
-            "held_to_official_rules": [self.held_official],
+            "held_to_official_rules": [verdict.counts_official],
             "numbers": self.numbers,
             "tables": self.tables.record(),
         }
+
+
+FolderVerdict = Verdict[ClientDetails]
+
+
+def client_run(
+    path: Path, model_path: str | None = None, dataset_path: Path | None = None, tables: RoundTables | None = None
+) -> EndpointsEvidence:
+    """Return a run directory as a subject. An unreadable directory has an error.
+
+    Args:
+        model_path: model whose tokenizer counts tokens.
+        dataset_path: dataset file, to rescore responses and compare prompts.
+        tables: tables of the round. Default: those of the newest round.
+    """
+    tables = tables or round_tables()
+    try:
+        return EndpointsEvidence(read_folder(path), model_path, dataset_path, tables)
+    except HarnessError as error:
+        return EndpointsEvidence(EndpointsRun(path), model_path, dataset_path, tables, error=error)
 
 
 def judge_folder(
@@ -77,32 +95,33 @@ def judge_folder(
 
     Args:
         official: the rules of a submission count too.
-        model_path: model whose tokenizer counts tokens.
-        dataset_path: dataset file, to rescore responses and compare prompts.
+        model_path, dataset_path: see `client_run`.
         seed_file: a newer seedset.yaml.
     """
-    tables = round_tables(seed_file)
-    verdict = FolderVerdict(str(path), outcome_policy=FOLDERS, held_official=official, tables=tables)
-    try:
-        verdict.run = read_folder(path)
-    except HarnessError as error:
-        verdict.error = error
-        return verdict
-    case = EndpointsEvidence(verdict.run, model_path, dataset_path, tables)
-    if case.run.only_audit:
-        case.mark_not_checked("a measured run", "the directory contains only an audit")
-    judgement = judge(case, AUDIT_ALONE if case.run.only_audit else CHECKS)
-    verdict.findings, verdict.applied, verdict.error = judgement.findings, frozenset(judgement.applied), judgement.error
-    verdict.not_judged = [*case.left, *judgement.not_judged]
+    run = client_run(path, model_path, dataset_path, round_tables(seed_file))
+    return judge(run, OFFICIAL if official else VERIFY)
+
+
+def client_details(case: EndpointsEvidence, verdict: FolderVerdict) -> ClientDetails:
+    """Return the details of a run directory. Without events or a summary, the verdict has an error."""
+    path = case.run.root
+    details = ClientDetails(str(path), tables=case.tables)
+    if case.error is not None:
+        return details
+    details.run = case.run
+    for part, name in zip(verdict.parts, (REFERENCE, CACHED), strict=False):
+        for entry in not_applied(part) if part.error is None else ():
+            what = f"{', '.join(entry.rules) or entry.what} of the audit's {name}"
+            verdict.not_applied.append(NotApplied(entry.why, what=what))
     with suppress(HarnessError):
         if case.metrics:
-            verdict.numbers = case.numbers
-            verdict.measured = _measured(case)
-            verdict.lines = list(_lines(case, verdict.measured))
+            details.numbers = case.numbers
+            details.measured = _measured(case)
+            details.lines = list(_lines(case, details.measured))
     if verdict.error is None and (lacking := {EVENTS, SUMMARY} & set(case.run.missing)):
         name = sorted(lacking)[0]
         verdict.error = SetupError(f"{path / name} is missing: the numbers cannot be recomputed", KEEP)
-    return verdict
+    return details
 
 
 def folder_hashes(path: Path) -> dict[str, str]:
@@ -128,38 +147,44 @@ def _tables(case: EndpointsEvidence) -> Iterator[Finding]:
 
 
 def _no_audit(case: EndpointsEvidence) -> str:
-    config = case.run.config
-    has_audit = case.run.path(AUDIT).is_dir() or (config is not None and config.audit is not None)
-    return "" if has_audit else "the run has no audit"
+    return "" if case.has_audit else "the run has no audit"
 
 
 @decides("contradiction", applies=_no_audit, also=("endpoints-audit",))
 def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Check the audit, and apply the rules on any run to its two runs."""
+    """Check the audit. The rules on any run apply to its two runs, which are parts of this run."""
     yield from judge_of("audit").judge_audit(case.run, case.load)
-    for name in (REFERENCE, CACHED):
-        run = EndpointsEvidence(EndpointsRun(case.run.path(AUDIT) / name), case.model_path)
-        judgement = judge(run, ON_EACH_RUN)
-        yield from judgement.findings
-        if judgement.error is not None:
-            raise judgement.error
-        for entry in (*run.left, *judgement.not_judged):
-            case.mark_not_checked(f"{', '.join(entry.rules) or entry.what} of the audit's {name}", entry.why)
+
+
+def _without_measured_run(_: EndpointsEvidence) -> Iterator[NotApplied]:
+    yield NotApplied("the directory contains only an audit", what="a measured run")
 
 
 _SERIES = {"ttft": TTFT, "tpot": TPOT, "latency": LATENCY}
 # Checks in the order of their findings.
 ON_EACH_RUN = tuple(map(check_of, (check_files, order_of_events, check_clock, check_reported_numbers)))
-AUDIT_ALONE = (check_of(_audit),)
-CHECKS = (
+_CHECKS = (
     *ON_EACH_RUN,
     *map(check_of, (hidden_failures, honest_tokens)),
     check_of(_load, load),
     *map(check_of, (settings_in_force, prompts, responses, check_token_counts, times)),
-    *AUDIT_ALONE,
+    check_of(_audit),
     *map(check_of, (rescored, accuracy_files, point, accuracy)),
     check_of(_tables, judge_tables),
 )
+
+
+VERIFY = Policy(
+    checks={
+        "client run": _CHECKS,
+        "audit alone": (Check(_without_measured_run, ()), check_of(_audit)),
+        "audit run": ON_EACH_RUN,
+    },
+    keeps_damaged_parts=True,
+    details={"client run": client_details, "audit alone": client_details},
+    contradictions_end=True,
+)
+OFFICIAL = replace(VERIFY, official=True)
 
 
 def _measured(case: EndpointsEvidence) -> dict[str, float]:
@@ -185,15 +210,26 @@ def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]
     yield from (f"{name}: {text}" for name, text in time_texts(measured).items())
 
 
-def client_run_text(verdict: FolderVerdict) -> str:
-    """Return the verdict as text: the outcome, the numbers, and every finding that is not a pass."""
-    reasons = " ".join(shortened_list(verdict.reasons, 3).split())
-    lines = [f"{verdict.outcome}: {reasons}" if reasons else verdict.outcome]
+def _head(verdict: FolderVerdict) -> Iterator[str]:
+    details, reasons = verdict.details, " ".join(shortened_list(verdict.reasons, 3).split())
+    yield f"{verdict.outcome}: {reasons}" if reasons else verdict.outcome
     against = len(verdict.of("error")) + (verdict.error is not None)
     eligible = f"no, {counted(against, 'reason')}" if against else "no violation of the rules that were checked"
-    lines.append(f"eligible for submission: {eligible}")
-    lines += [f"run directory of MLPerf Endpoints: {verdict.directory}", *(f"  {line}" for line in verdict.lines)]
-    lines += [*finding_lines(verdict, verdict.of("error", "warning", "note")), *not_judged_lines(verdict)]
-    lines += (f"  {line}" for line in verdict.tables.lines())
-    lines.append(f"  {counted(len(verdict.of('pass')), 'finding')} passed; --json lists them")
-    return printable("\n".join(lines) + "\n", lines=True)
+    yield f"eligible for submission: {eligible}"
+    yield f"run directory of MLPerf Endpoints: {details.directory}"
+    yield from (f"  {line}" for line in details.lines)
+
+
+RUN = Layout(
+    _head,
+    shown=lambda verdict: verdict.of("error", "warning", "note"),
+    tail=lambda verdict: (
+        *(f"  {line}" for line in verdict.details.tables.lines()),
+        f"  {counted(len(verdict.of('pass')), 'finding')} passed; --json lists them",
+    ),
+)
+
+
+def client_run_text(verdict: FolderVerdict) -> str:
+    """Return the verdict as text: the outcome, the numbers, and every finding that is not a pass."""
+    return text(verdict, RUN)

@@ -11,12 +11,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from compliance.judge.check import WITHOUT_INPUT
-from compliance.judge.finding import Finding
 from compliance.judge.rule import Rule, RuleKind, all_rules
-from compliance.judge.verdict import Verdict
-from compliance.results.result_verdict import ResultVerdict
-from compliance.results.run_verdict import RunVerdict
+from compliance.judge.verdict import Finding, Verdict, not_applied
+from compliance.results.details import ResultVerdict, RunVerdict, part_of
 from runs.errors import HarnessError
 from runs.files.reading import DETAIL_LOG, bounded_lines
 from runs.files.writing import sha256_of
@@ -91,7 +88,7 @@ def _escaped(value: Any) -> str:
 
 
 def _run_outcome(verdict: ResultVerdict, mode: str) -> str:
-    part = verdict.part(mode)
+    part = part_of(verdict, mode)
     if part is None:
         return "not given"
     return "contradicts itself" if part.contradictions else "fails" if part.failures else "passes"
@@ -109,7 +106,7 @@ def _record_lines(part: RunVerdict) -> dict[str, int]:
     """Return the line number of each key's first log record; empty if the detail log cannot be read."""
     numbers: dict[str, int] = {}
     try:
-        for number, line in bounded_lines(RunDir(Path(part.directory)).detail, DETAIL_LOG, ""):
+        for number, line in bounded_lines(RunDir(Path(part.details.directory)).detail, DETAIL_LOG, ""):
             if key := _KEY.match(line):
                 numbers.setdefault(key[1].decode(errors="replace"), number)
     except HarnessError:
@@ -119,7 +116,9 @@ def _record_lines(part: RunVerdict) -> dict[str, int]:
 
 def _files_of(part: RunVerdict) -> list[Path]:
     try:
-        return sorted(path for path in Path(part.directory).iterdir() if path.is_file() and not path.is_symlink())
+        return sorted(
+            path for path in Path(part.details.directory).iterdir() if path.is_file() and not path.is_symlink()
+        )
     except OSError:
         return []
 
@@ -131,24 +130,24 @@ def _support(verdict: ResultVerdict) -> Iterator[tuple[str, str, str, str]]:
         contradicting = dict.fromkeys(finding.rule for finding in (*part.contradictions, *contradictions))
         if contradicting:
             status = "contradicted", f"see {', '.join(contradicting)} below"
-        elif part.mode == "accuracy" and part.scored_again:
-            status = "supported", f"rescored from {part.details['scores_from']}"
-        elif part.mode == "accuracy":
-            status = "not checkable", f"read from {part.details.get('scores_from')}; missing: {_missing(part)}"
-        elif part.details.get("derived"):
-            source = "mlperf_log_trace.json" if part.details["derived_from"] == "trace" else "requests.jsonl"
+        elif part.details.mode == "accuracy" and part.details.scored_again:
+            status = "supported", f"rescored from {part.details.values['scores_from']}"
+        elif part.details.mode == "accuracy":
+            status = "not checkable", f"read from {part.details.values.get('scores_from')}; missing: {_missing(part)}"
+        elif part.details.values.get("derived"):
+            source = "mlperf_log_trace.json" if part.details.values["derived_from"] == "trace" else "requests.jsonl"
             status = "supported", f"recomputed from {source}"
         else:
             status = "not checkable", f"LoadGen's numbers agree with each other; missing: {_missing(part)}"
-        for line in part.lines:
+        for line in part.details.lines:
             name, value = line.split(None, 1)
             if name != "reference:":
-                yield f"{part.mode}: {name}", value.partition(", required")[0], *status
+                yield f"{part.details.mode}: {name}", value.partition(", required")[0], *status
 
 
 def _missing(part: RunVerdict) -> str:
-    name = "requests.jsonl" if part.mode == "performance" else "mlperf_log_accuracy.json"
-    is_missing = any(one.why.startswith(name) for one in part.not_judged)
+    name = "requests.jsonl" if part.details.mode == "performance" else "mlperf_log_accuracy.json"
+    is_missing = any(one.why.startswith(name) for one in not_applied(part))
     return REQUESTS[name] if is_missing else "the dataset and the model (--dataset-path, --model-path)"
 
 
@@ -157,15 +156,15 @@ def _passed(verdict: ResultVerdict) -> Iterator[str]:
     for part in verdict.parts:
         violated = {finding.rule for finding in part.findings}
         met = [rules[one] for one in sorted(part.applied - violated)]
-        yield f"{part.mode}: {'; '.join(f'{rule.id} ({rule.summary})' for rule in met) or 'none'}"
+        yield f"{part.details.mode}: {'; '.join(f'{rule.id} ({rule.summary})' for rule in met) or 'none'}"
 
 
 def _not_checked(verdict: ResultVerdict) -> Iterator[str]:
     rules = all_rules()
     for part in verdict.parts:
-        yield from (f"{part.mode}: {text}" for text in _left(part, rules))
+        yield from (f"{part.details.mode}: {text}" for text in _left(part, rules))
     for mode in ("performance", "accuracy"):
-        if verdict.part(mode) is None:
+        if part_of(verdict, mode) is None:
             yield f"all rules on {mode} runs: the {mode} run is missing or unreadable"
     yield from (f"both runs: {text}" for text in _left(verdict, rules))
     for kind, command in ELSEWHERE.items():
@@ -173,13 +172,13 @@ def _not_checked(verdict: ResultVerdict) -> Iterator[str]:
             yield f"the {count} rules of `{command}`"
 
 
-def _left(verdict: Verdict, rules: Mapping[str, Rule]) -> Iterator[str]:
+def _left(verdict: Verdict[Any], rules: Mapping[str, Rule]) -> Iterator[str]:
     """Yield the rules that were not applied, with reasons."""
-    for entry in verdict.not_judged:
-        if entry.what == WITHOUT_INPUT:
+    for entry in not_applied(verdict):
+        if entry.lacks_input:
             yield from (f"{rule}: {rules[rule].summary}: {entry.why}" for rule in entry.rules)
         else:
-            yield f"{', '.join(entry.rules)}: {entry.what}: {entry.why}"
+            yield f"{', '.join(entry.rules)}: {entry.what or 'not applicable'}: {entry.why}"
 
 
 def _questions(verdict: ResultVerdict) -> Iterator[str]:
@@ -187,15 +186,14 @@ def _questions(verdict: ResultVerdict) -> Iterator[str]:
         for finding in part.findings:
             if finding.severity in ("error", "warning"):
                 fix = finding.fix or finding.definition.fix
-                yield f"{part.mode}: {finding.sentence}. What is the cause?{f' Fix: {fix}.' if fix else ''}"
-        for entry in part.not_judged:
-            if entry.what == WITHOUT_INPUT:
+                yield f"{part.details.mode}: {finding.sentence}. What is the cause?{f' Fix: {fix}.' if fix else ''}"
+        for entry in not_applied(part):
+            if entry.lacks_input:
                 wanted = next((text for name, text in REQUESTS.items() if entry.why.startswith(name)), "")
                 question = f"Please provide {wanted}" if wanted else "What is the reason?"
-                yield f"{part.mode}: {entry.why}. {question}. Rules not applied: {', '.join(entry.rules)}.".replace(
-                    "?.", "?"
-                )
-        path = RunDir(Path(part.directory)).manifest
+                question += f". Rules not applied: {', '.join(entry.rules)}."
+                yield f"{part.details.mode}: {entry.why}. {question}".replace("?.", "?")
+        path = RunDir(Path(part.details.directory)).manifest
         if not path.is_file():
             continue  # the manifest is missing in runs of other harnesses
         try:
@@ -204,10 +202,11 @@ def _questions(verdict: ResultVerdict) -> Iterator[str]:
             continue
         if manifest.observed.harness.git_changed:
             commit = manifest.observed.harness.git_commit
-            yield f"{part.mode}: how did the harness differ from commit {commit}?"
+            yield f"{part.details.mode}: how did the harness differ from commit {commit}?"
         if not manifest.plan.enable_log_trace:
-            yield f"{part.mode}: does a run with --enable-log-trace, which has LoadGen's own times, give equal numbers?"
-    modes = {part.mode for part in verdict.parts}
+            question = "does a run with --enable-log-trace, which has LoadGen's own times, give equal numbers?"
+            yield f"{part.details.mode}: {question}"
+    modes = {part.details.mode for part in verdict.parts}
     if modes == {"performance"}:
         yield "Which accuracy does the model have in this configuration? Verify the accuracy run with this run."
     if modes == {"accuracy"}:

@@ -99,9 +99,9 @@ def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
         InputError: If the directory cannot be read.
     """
     verdict = judge_of("verdict").judge_folder(folder)
-    if verdict.run is None:
+    if verdict.details.run is None:
         raise verdict.error
-    summary, config = verdict.run.summary, verdict.run.config
+    summary, config = verdict.details.run.summary, verdict.details.run.config
     if summary is None or config is None or not summary.tps:
         return None
     pattern = config.settings.load_pattern

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from compliance.accuracy.accuracy_files import ACCURACY_OUTCOMES, ScoresRecord, read_scores_record
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 from compliance.report.ceiling import ceiling_rows
 from compliance.report.pictures import Picture, distribution, over_time, overview, time_series
+from compliance.results.policy import judge_run
 from compliance.results.run_evidence import RunEvidence
-from compliance.results.run_verdict import judge_run
 from runs.errors import HarnessError, InputError
 from runs.numbers.numbers import LatencyNumbers, shows
 from runs.numbers.rederive import Derived, derive_numbers, time_per_output_token_ns

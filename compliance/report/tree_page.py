@@ -15,7 +15,7 @@ from compliance.report.page import render_page
 from compliance.report.pictures import Picture, PicturePoint, draw_points
 from compliance.trees.causes import RANKS
 from compliance.trees.check_report import head, unapplied_rule_lines
-from compliance.trees.check_tree import Checked
+from compliance.trees.check_tree import TreeReport
 from compliance.trees.findings import object_or_empty, shown_lines
 from compliance.trees.tree import Place
 from compliance.trees.tree_evidence import LATENCIES, RATES
@@ -35,7 +35,7 @@ _SCENARIOS = {name.lower(): name for name in (*SCENARIOS, "MultiStream")}
 _SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
 
 
-def tree_page(checked: Checked, made: str) -> str:
+def tree_page(checked: TreeReport, made: str) -> str:
     """Return the page as HTML."""
     order = {cause.name: number for number, cause in enumerate(checked.causes)}
     most_severe = sorted(checked.caused, key=lambda one: order[one.cause])[:MAX_FINDINGS]
@@ -63,7 +63,7 @@ def tree_page(checked: Checked, made: str) -> str:
     return render_page(page, "tree_page.html", script=_SCRIPT, digest=digest)
 
 
-def _rates(checked: Checked) -> Iterator[Picture]:
+def _rates(checked: TreeReport) -> Iterator[Picture]:
     """Draw the rates per accelerator for each benchmark and scenario, with a row for each accelerator model."""
     groups: defaultdict[tuple[str, str, str], list[tuple[Place, str, float]]] = defaultdict(list)
     for place, numbers in checked.numbers.items():
@@ -92,7 +92,7 @@ def _rates(checked: Checked) -> Iterator[Picture]:
         yield draw_points(f"{_label(benchmark)} {_label(scenario)}", shown, f"{unit} per accelerator")
 
 
-def _latencies(checked: Checked) -> Iterator[Picture]:
+def _latencies(checked: TreeReport) -> Iterator[Picture]:
     """Draw the latencies as shares of their limits for each benchmark."""
     groups: defaultdict[str, list[tuple[Place, str, float]]] = defaultdict(list)
     for place, numbers in checked.numbers.items():
@@ -112,7 +112,7 @@ def _latencies(checked: Checked) -> Iterator[Picture]:
         yield draw_points(_label(benchmark), shown, "% of the limit", 100)
 
 
-def _benchmark(checked: Checked, place: Place) -> str:
+def _benchmark(checked: TreeReport, place: Place) -> str:
     """Return the name of a benchmark for its directory name in the tree."""
     return checked.tree.round.table.directories.get(place.benchmark, place.benchmark)
 
@@ -121,7 +121,7 @@ def _label(text: str) -> str:
     return printable(text, 40)
 
 
-def _accelerators(checked: Checked, place: Place) -> tuple[str, int]:
+def _accelerators(checked: TreeReport, place: Place) -> tuple[str, int]:
     """Return the name and the number of a system's accelerators, or of its processors if it has no accelerators."""
     system = object_or_empty(checked.tree.system(place.division, place.organization, place.system))
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from compliance.judge.check import check_of, decides
-from compliance.judge.finding import Finding, compared, stated
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, Check, check_of, decides
+from compliance.judge.verdict import Finding, compared, stated
 from compliance.results import performance
 from compliance.results.plausibility import scores_within_reach
 from compliance.results.run_evidence import RunEvidence, ids_unknown
@@ -99,6 +98,7 @@ def scores(run: RunEvidence) -> Iterator[Finding]:
 
 # performance.py explains the lists CLAIM, OF_ANY and OF_OURS.
 CLAIM = (check_of(performance.mode, rules=("accuracy-mode",)),)
+RESPONSES = Check(require_responses, (), applies=lambda run: "the run has another mode" if run.is_performance else "")
 ERRORS = check_of(performance.errors, rules=("accuracy-errors",))
 OF_ANY = (ERRORS, check_of(performance.audit_settings, rules=("accuracy-audit-settings",)))
 OF_OURS = tuple(map(check_of, (stated_scores, scored_again, padding, scores)))

@@ -4,9 +4,8 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, stated
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, stated
 from runs.attestation.attestation import Attestation, BrokenFile, broken_files, read_attestation
 from runs.errors import HarnessError
 from runs.files.reading import read_record

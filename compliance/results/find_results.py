@@ -1,8 +1,8 @@
 """Search for runs in the given directories, and their grouping into results."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from compliance.results.result import Result, claimed_mode
 from runs.benchmark import Scenario
 from runs.benchmarks import DIRECTORIES
 from runs.errors import HarnessError, InputError, SetupError
@@ -18,20 +18,7 @@ _NEEDED = "a run directory, or a directory with LoadGen's logs or with performan
 _PARTS = {"performance/run_*": PERFORMANCE, "performance": PERFORMANCE, "accuracy": ACCURACY}
 
 
-@dataclass
-class ResultRuns:
-    """The runs of one result: a performance run, an accuracy run, or both."""
-
-    home: Path  # default directory of the verdict
-    directories: list[Path]
-    runs: list[FinishedRun] = field(default_factory=list)
-    error: HarnessError | None = None  # first error in a run
-
-    def run(self, mode: str) -> FinishedRun | None:
-        return next((run for run in self.runs if _mode_of(run) == mode), None)
-
-
-def find_results(paths: list[Path], scenario: Scenario | None = None, only: str | None = None) -> list[ResultRuns]:
+def find_results(paths: list[Path], scenario: Scenario | None = None, only: str | None = None) -> list[Result]:
     """Group the runs in `paths` into results.
 
     A path is a run directory, a directory with `performance/run_1` and `accuracy`, or a campaign directory. A
@@ -45,7 +32,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
     Raises:
         InputError: If a path has no logs, or no run is left to verify.
     """
-    results: list[ResultRuns] = []
+    results: list[Result] = []
     seen: set[Path] = set()
     for path in (part for one in paths for part in campaign_results(one) or [one]):
         claimed = {part: mode for part, mode in _run_directories(path).items() if part.resolve() not in seen}
@@ -54,7 +41,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
         try:
             runs = [_known_run(RunDir(directory), scenario, mode) for directory, mode in claimed.items()]
         except HarnessError as error:  # a damaged run prevents only the verdict on its own result
-            results.append(ResultRuns(path, directories, error=error))
+            results.append(Result(path, directories, error=error))
             continue
         for run in runs:
             if scenario is not None and run.scenario != scenario:
@@ -62,7 +49,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
                     f"--scenario {scenario}: the scenario in {run.dir.root} is {run.detail.scenario}",
                     f"run without --scenario, or give a run of scenario {scenario}",
                 )
-        _add(results, [run for run in runs if only is None or _mode_of(run) == only], path)
+        _add(results, [run for run in runs if only is None or claimed_mode(run) == only], path)
     if not results:
         wanted = {None: "", PERFORMANCE: "performance ", ACCURACY: "accuracy "}[only]
         raise InputError(f"no {wanted}run in {', '.join(map(str, paths))}", f"give the directory of a {wanted}run")
@@ -72,11 +59,6 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
 def campaign_results(path: Path) -> list[Path]:
     """Return the result directories of a campaign; for any other path, an empty list."""
     return [result.root for name, _, result in CampaignDir(path).results() if name in DIRECTORIES]
-
-
-def _mode_of(run: FinishedRun) -> str:
-    """Return the mode that the directory of a run claims, or else the mode in its log."""
-    return run.claimed_mode or run.mode
 
 
 def _known_run(run_dir: RunDir, scenario: Scenario | None, claimed_mode: str | None) -> FinishedRun:
@@ -122,26 +104,26 @@ def _holds_run(path: Path) -> bool:
     return any((path / name).exists() for name in (*LOADGEN_LOGS, RunDir(path).manifest.name))
 
 
-def _add(results: list[ResultRuns], runs: list[FinishedRun], path: Path) -> None:
+def _add(results: list[Result], runs: list[FinishedRun], path: Path) -> None:
     """Add the runs of a path. The first runs of both modes form a result; a single run joins a run of another path."""
-    first: ResultRuns | None = None
+    first: Result | None = None
     for run in runs:
-        if first is not None and first.run(_mode_of(run)) is None:
+        if first is not None and first.run(claimed_mode(run)) is None:
             joined = first
         elif len(runs) == 1 and (fitting := next((one for one in results if _fits(one, run)), None)):
             joined = fitting
         else:
             home = path if first is None else run.dir.root
-            results.append(joined := ResultRuns(home, []))
+            results.append(joined := Result(home, []))
             first = first or joined
         joined.runs.append(run)
         joined.directories.append(run.dir.root)
 
 
-def _fits(result: ResultRuns, run: FinishedRun) -> bool:
+def _fits(result: Result, run: FinishedRun) -> bool:
     identity = (run.scenario, run.benchmark.submission_name)
     return len(result.runs) == 1 and all(
         (run_of_result.scenario, run_of_result.benchmark.submission_name) == identity
-        and _mode_of(run_of_result) != _mode_of(run)
+        and claimed_mode(run_of_result) != claimed_mode(run)
         for run_of_result in result.runs
     )

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from compliance.judge.check import Absent, check_of, decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, check_of, decides
+from compliance.judge.verdict import Finding, NotApplied, compared
 from compliance.results.run_evidence import RunEvidence
 from qsl.weights import read_weights
 from runs.files.reading import MIB
@@ -22,7 +21,7 @@ SMALL_BYTES = 64 * MIB  # of larger files only the headers are compared, because
      "restore the model folder to the state in manifest.json, move the folder away, or rerun"),
     needs=("log", "manifest"),
 )  # fmt: skip
-def model_in_manifest(run: RunEvidence) -> Iterator[Finding]:
+def model_in_manifest(run: RunEvidence) -> Iterator[Finding | NotApplied]:
     """Compare the model folder with the manifest, if the folder exists on this machine."""
     manifest = run.manifest
     if manifest is None or manifest.model.weights is None:
@@ -30,7 +29,9 @@ def model_in_manifest(run: RunEvidence) -> Iterator[Finding]:
     folder = Path(str(manifest.model.folder))
     recorded = {name: digest for name, digest in manifest.model.sha256.items() if not name.startswith(".")}
     if not folder.is_dir():
-        raise Absent(f"model folder {folder} does not exist, so its files were not compared with the manifest")
+        why = f"model folder {folder} does not exist, so its files were not compared with the manifest"
+        yield NotApplied(why, ("record-model",), lacks_input=True)
+        return
     wrong = [name for name, digest in recorded.items() if _differs(folder / name, digest)]
     wrong += sorted({path.name for path in folder.glob("*.safetensors")} - recorded.keys())
     if read_weights(folder) != manifest.model.weights:

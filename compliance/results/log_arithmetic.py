@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, stated
-from compliance.judge.rule import RERUN
+from compliance.judge.rule import RERUN, decides
+from compliance.judge.verdict import Finding, stated
 from runs.loadgen.defaults import OFFLINE_SLACK
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
 from runs.loadgen.early_stopping import min_queries

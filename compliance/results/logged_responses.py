@@ -3,9 +3,8 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 
-from compliance.judge.check import check_of, decides
-from compliance.judge.finding import Finding, compared, stated
-from compliance.judge.rule import OURS, RERUN
+from compliance.judge.rule import OURS, RERUN, check_of, decides
+from compliance.judge.verdict import Finding, compared, stated
 from compliance.results.run_evidence import RunEvidence, ids_unknown
 from compliance.results.truncate import hash_in_accuracy_text
 from runs.loadgen.accuracy_log import AccuracyEntry

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from compliance.accuracy.accuracy_text import stated_score
-from compliance.judge.check import check_of, decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, RuleRow
+from compliance.judge.rule import OURS, RuleRow, check_of, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.results.log_arithmetic import (
     DURATION_FROM,
     PRINTED,

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from compliance.judge.check import check_of, decides
-from compliance.judge.finding import Finding, compared, stated
-from compliance.judge.rule import OURS, RERUN
+from compliance.judge.rule import OURS, RERUN, check_of, decides
+from compliance.judge.verdict import Finding, compared, stated
 from compliance.results.log_arithmetic import log_contradictions
 from compliance.results.logged_responses import as_recorded
 from compliance.results.run_evidence import RunEvidence

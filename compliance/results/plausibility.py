@@ -13,9 +13,8 @@ import numpy as np
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.accuracy.scores import DecodedResponse, TokenIds
-from compliance.judge.check import check_of, decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, RERUN
+from compliance.judge.rule import OURS, RERUN, check_of, decides
+from compliance.judge.verdict import Finding, compared
 from qsl.tokenizers import Tokenizer
 from runs.benchmark import Target
 from runs.numbers.numbers import LatencyNumbers, reported_numbers
@@ -278,8 +277,15 @@ def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Ta
     )
 
 
+def _ended_with_errors(run: FinishedRun) -> str:
+    return "perf-errors is violated" if run.detail.error_count else ""
+
+
 @decides(
-    "plausible", needs=("log", "record"), after=("perf-errors",), also=("plausible-repeats", "plausible-first-token")
+    "plausible",
+    needs=("log", "record"),
+    applies=_ended_with_errors,
+    also=("plausible-repeats", "plausible-first-token"),
 )
 def requests_plausible(run: FinishedRun) -> list[Finding]:
     """Apply the rules that need the request log of a performance run."""
@@ -298,7 +304,7 @@ def _disturbance(run: FinishedRun) -> tuple[float, float]:
     return observed.foreign_share, observed.loop_lag.p99_ms * 1e6 if observed.loop_lag is not None else 0.0
 
 
-@decides("plausible", needs=("log", "numbers"), after=("perf-errors",), also=("plausible-first-tokens-held",))
+@decides("plausible", needs=("log", "numbers"), applies=_ended_with_errors, also=("plausible-first-tokens-held",))
 def first_tokens_plausible(run: FinishedRun) -> list[Finding]:
     """Apply the rules on the first tokens of a Server run."""
     if run.detail.scenario != "Server":

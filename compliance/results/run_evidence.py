@@ -1,6 +1,6 @@
 """Files of one run, the requirements on it, and the values computed from both. Each file is read once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +9,8 @@ from typing import Self, TypeVar
 from compliance.accuracy import accuracy_verdict
 from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds, decode_ids
-from compliance.judge.check import Need
+from compliance.judge.rule import Need
+from compliance.judge.verdict import Subject
 from compliance.results.scoring import (
     FoundScores,
     ScoreSources,
@@ -29,10 +30,11 @@ from runs.numbers.derive_result import derive_result
 from runs.numbers.result import RunNumbers
 from runs.record.engines.server_facts import without_ids
 from runs.record.fingerprint import Facts, run_fingerprint
-from runs.record.finished_run import FinishedRun
+from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.rounds import ROUNDS, Round, RoundBenchmark
 
 ReadT = TypeVar("ReadT")
+MODE_NAMES = {PERFORMANCE: "performance", ACCURACY: "accuracy"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Requirements:
 
 
 @dataclass(eq=False)
-class RunEvidence(FinishedRun):
+class RunEvidence(FinishedRun, Subject):
     """A run of this harness, or a directory with only LoadGen's logs."""
 
     sources: ScoreSources = field(default_factory=ScoreSources)
@@ -66,8 +68,21 @@ class RunEvidence(FinishedRun):
         vars(evidence).update(vars(run), sources=sources or ScoreSources(), in_round=in_round)
         return evidence
 
+    @property
+    def kind(self) -> str:
+        """The mode that its directory claims, or else the mode of its log: performance or accuracy."""
+        mode = self.claimed_mode or self.mode
+        return MODE_NAMES.get(mode, mode)
+
+    @property
+    def name(self) -> str:
+        return self.kind
+
+    @property
+    def unofficial_reasons(self) -> Sequence[str]:
+        return self.manifest.unofficial_reasons if self.manifest else ()
+
     def absent(self, need: Need) -> str:
-        """Return the reason why an input is missing; empty if it is available."""
         match need:
             case "manifest" if self.manifest is None:
                 return f"{self.dir.manifest.name} is missing: the model, dataset and engine options are unknown"
@@ -79,7 +94,9 @@ class RunEvidence(FinishedRun):
                 return f"{self.dir.accuracy_log.name} is truncated for submission: its responses cannot be read"
             case "text" if self.stated_text is None:
                 return f"{self.dir.accuracy_text.name} is missing"
-        return ""
+            case "manifest" | "record" | "numbers" | "responses" | "text" | "log":
+                return ""
+        return super().absent(need)
 
     @property
     def scenario_name(self) -> str:

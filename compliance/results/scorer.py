@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from compliance.accuracy.metrics import METRICS, Scores
 from compliance.accuracy.scores import DecodedResponse, OnProgress, begin_scoring, decoded_responses
 from compliance.accuracy.scoring_pool import ScoringPool
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 from compliance.results.plausibility import responses_plausible
 from qsl.dataset import References, load_references
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer, tokenizer_fingerprint

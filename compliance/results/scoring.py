@@ -9,7 +9,7 @@ from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.accuracy_verdict import targets_that_apply
 from compliance.accuracy.metrics import Scores, metric_of
 from compliance.accuracy.scores import OnProgress
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 from compliance.results.scorer import Scored, Scorer, local_model
 from compliance.results.truncate import is_truncated
 from qsl.dataset import References

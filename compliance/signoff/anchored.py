@@ -7,9 +7,8 @@ from pathlib import Path
 
 from cryptography.x509 import Certificate
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, Severity, stated
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, Severity, stated
 from runs.attestation.anchors import Entry, time_of
 from runs.attestation.attestation import read_attestation
 from runs.attestation.statements import statements_below

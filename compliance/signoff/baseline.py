@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from compliance.judge.finding import Finding, stated
+from compliance.judge.verdict import Finding, stated
 from compliance.results.same_system import REPEATS
 from compliance.signoff.coherence import coherent
 from compliance.signoff.evidence import Evidence, Sides, checks
@@ -62,7 +62,7 @@ def baseline(sides: Sides) -> Iterator[Finding]:
         yield stated("B-1/too_few_repeats", text, *(run.dir.root for run in sides.ref[:1]), repeats=len(repeats))
     else:
         yield from same_conditions(repeats)
-        yield from spread(repeats, sides.verdict.noise_band_pct)
+        yield from spread(repeats, sides.details.noise_band_pct)
     yield from coherent(sides.ref)
 
 

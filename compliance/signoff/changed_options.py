@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from compliance.judge.finding import Finding, stated
+from compliance.judge.verdict import Finding, stated
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.provenance import difference_text
 from compliance.signoff.requests import most_at_once
-from compliance.signoff.signoff_verdict import SignOff
+from compliance.signoff.signoff_verdict import SignOffDetails
 from runs.record.fingerprint import BOTH_MODES, differences
 from runs.record.manifest import Manifest
 
@@ -91,7 +91,7 @@ def class_of(option: str) -> str | None:
     ("inert_side_effect", "note", "options without effect that change with a changed option"),
     ("handicapped_reference", "warning", "options that only the reference sets"),
 )
-def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim: Claim) -> Iterator[Finding]:
+def judge_changed_options(details: SignOffDetails, ref: Evidence, cand: Evidence, claim: Claim) -> Iterator[Finding]:
     """Apply G-1, G-5 and G-8 to a reference and a candidate run. Only a bundle may have multiple changed options."""
     where = ref.dir.root, cand.dir.root
     unequal = differences(ref.facts, cand.facts, BOTH_MODES)
@@ -103,12 +103,12 @@ def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim
     derived = frozenset().union(*(_DERIVED.get(name, frozenset()) for name in changed)) - requested
     changed = [name for name in changed if name not in derived]
     levers = sorted(claimed) if claimed else [name for name in changed if name not in _effects_of(changed)]
-    verdict.levers, verdict.lever_evidence = levers, {key: list(value) for key, value in options.items()}
+    details.levers, details.lever_evidence = levers, {key: list(value) for key, value in options.items()}
     yield from _handicapped(levers, ref, cand, where)
     if confounds:
         text = f"reference and candidate differ in more than their options: {difference_text(confounds)}"
         yield stated("G-1/confounded", text, *where, keys=sorted(confounds))
-    if verdict.scope == "patch" and len(levers) > 1:
+    if details.scope == "patch" and len(levers) > 1:
         yield stated(
             "G-1/several_levers",
             f"changed options of the patch: {', '.join(levers)}, required: one",
@@ -123,8 +123,8 @@ def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim
         yield stated("G-1/second_knob", text, *where, options=extra)
     if effects:
         yield inert(effects, ref, cand, claim)
-    yield _engaged(verdict, changed, where)
-    yield from _class(verdict, claim, where)
+    yield _engaged(details, changed, where)
+    yield from _class(details, claim, where)
 
 
 def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: tuple[Path, Path]) -> Iterator[Finding]:
@@ -191,14 +191,14 @@ def _not_inert(evidence: Evidence) -> str | None:
     ("no_op", "error", "changed options without a difference between reference and candidate"),
     ("engaged", "note", "effective values of the changed options"),
 )
-def _engaged(verdict: SignOff, changed: list[str], where: tuple[Path, Path]) -> Finding:
+def _engaged(details: SignOffDetails, changed: list[str], where: tuple[Path, Path]) -> Finding:
     """Check that the effective value of each changed option differs between reference and candidate (G-5)."""
-    if not verdict.levers:
+    if not details.levers:
         return stated("G-5/no_op", "reference and candidate have the same options", *where)
-    if idle := [name for name in verdict.levers if name not in changed]:
+    if idle := [name for name in details.levers if name not in changed]:
         text = f"manifest.json and engine.log show no difference in {', '.join(idle)}"
         return stated("G-5/no_op", text, *where, levers=idle)
-    shown = "; ".join(f"{key} {one} / {other}" for key, (one, other) in verdict.lever_evidence.items())
+    shown = "; ".join(f"{key} {one} / {other}" for key, (one, other) in details.lever_evidence.items())
     return stated("G-5/engaged", f"effective values of reference / candidate: {shown}", *where)
 
 
@@ -208,9 +208,9 @@ def _engaged(verdict: SignOff, changed: list[str], where: tuple[Path, Path]) -> 
     ("not_a_kernel_gain", "warning", "kernel gain claimed for changed options of class B"),
     ("needs_quality_gate", "note", "changed options that also need `main.py gate`"),
 )
-def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator[Finding]:
+def _class(details: SignOffDetails, claim: Claim, where: tuple[Path, Path]) -> Iterator[Finding]:
     """Check the class (A or B) of the changed options with the tables in this module (G-8)."""
-    classes = {name: class_of(name) for name in verdict.levers}
+    classes = {name: class_of(name) for name in details.levers}
     if unknown := [name for name, kind in classes.items() if kind is None]:
         text = f"class of {', '.join(unknown)}: unknown (compliance/signoff/changed_options.py lists the classes)"
         yield stated("G-8/unknown_lever", text, *where, levers=unknown)
@@ -218,7 +218,7 @@ def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator
     if not classes:
         return
     of_b = [name for name, kind in classes.items() if kind == "B"]
-    verdict.lever_class = "B" if of_b else "A"
+    details.lever_class = "B" if of_b else "A"
     if claim.lever_class == "A" and of_b:
         stated_kernel, required = "the claim states a faster kernel", f"{', '.join(of_b)} changes serving or algorithm"
         yield stated("G-8/not_a_kernel_gain", "", *where, found=stated_kernel, required=required, levers=of_b)

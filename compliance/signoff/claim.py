@@ -1,4 +1,4 @@
-"""Claims about a result, and checks that compare a claim with the raw files. A claim never improves a verdict.
+"""Claims about a result, and checks that compare a claim with the raw files. A claim never improves a details.
 
 M: a claim may name the phase of a request that became shorter: wait (until LoadGen issues the request), prefill (until
 its first token, including the engine's queue) or decode (until its last token).
@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from compliance.judge.finding import Finding, stated
+from compliance.judge.verdict import Finding, stated
 from compliance.signoff.baseline import change_pct
 from compliance.signoff.evidence import Evidence, Sides, checks
-from compliance.signoff.signoff_verdict import SignOff, SignOffScope
+from compliance.signoff.signoff_verdict import SignOffDetails, SignOffScope
 from runs.errors import InputError
 from runs.files.reading import first_problem, json_object, read_whole
 from runs.numbers.timeline import timeline
@@ -24,7 +24,7 @@ RequestPhase = Literal["wait", "prefill", "decode"]
 
 
 class PatchVerdict(BaseModel):
-    """A changed option of a bundle, and the file with its verdict. The path is relative to the file of the claim."""
+    """A changed option of a bundle, and the file with its details. The path is relative to the file of the claim."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -110,7 +110,7 @@ def fields_read(scope: SignOffScope, *, with_candidate: bool) -> frozenset[str]:
 @checks("G-2", ("unused_field", "note", "fields of the claim that the scope does not read"))
 def unused_fields(sides: Sides) -> Iterator[Finding]:
     """Report the fields of the claim that this sign-off does not read (G-2)."""
-    scope, with_candidate = sides.verdict.scope, bool(sides.verdict.cand)
+    scope, with_candidate = sides.details.scope, bool(sides.details.cand)
     stated_fields = [name for name, value in sides.claim if any(one is not None for one in _values(value))]
     if unused := sorted({*stated_fields} - fields_read(scope, with_candidate=with_candidate)):
         side = "" if with_candidate else " without --cand"
@@ -124,25 +124,25 @@ def _values(field: object) -> Iterable[object]:
 
 def claimed_numbers(comparison: Sides) -> Iterator[Finding]:
     """Compare every claimed number with the recomputed number (G-2). The recomputed number counts."""
-    verdict = comparison.verdict
+    details = comparison.details
     sides = (
         (("ref", comparison.claim.ref), ("cand", comparison.claim.cand))
-        if verdict.cand
+        if details.cand
         else (("ref", comparison.claim.ref),)
     )
     improved_side = sides[-1][0]  # a better candidate or a worse reference overstates the gain
     for side, claimed in sides:
         for name, value in claimed.items():
-            measured = verdict.metrics[side].get(name)
+            measured = details.metrics[side].get(name)
             if value is None:
                 continue
             if measured is None:
                 yield stated("G-2/claim_vs_raw", f"claimed {side} {name} {value:g} cannot be recomputed from the runs")
-            elif abs(value - measured) > verdict.noise_band_pct / 100 * abs(measured):
+            elif abs(value - measured) > details.noise_band_pct / 100 * abs(measured):
                 text = f"claimed {side} {name} {value:.6g}, recomputed from the raw files {measured:.6g}"
                 overstates = (change_pct(name, measured, value) > 0) == (side == improved_side)
-                is_headline = verdict.measured_headline.startswith(f"{name} ")
-                yield claim_differs(verdict, text, value, measured, is_overstated=overstates and is_headline)
+                is_headline = details.measured_headline.startswith(f"{name} ")
+                yield claim_differs(details, text, value, measured, is_overstated=overstates and is_headline)
 
 
 @checks(
@@ -150,12 +150,12 @@ def claimed_numbers(comparison: Sides) -> Iterator[Finding]:
     ("claim_vs_raw", "warning", "claimed numbers, compared with the raw files"),
     ("overstated", "warning", "claimed headline, compared with the raw files"),
 )
-def claim_differs(verdict: SignOff, text: str, claimed: float, raw: float, *, is_overstated: bool) -> Finding:
+def claim_differs(details: SignOffDetails, text: str, claimed: float, raw: float, *, is_overstated: bool) -> Finding:
     """Return a finding on a claimed number that differs. For an overstated claim, state the number that replaces it."""
     if not is_overstated:
         return stated("G-2/claim_vs_raw", text, claimed=claimed, raw=raw)
-    text += f"; corrected headline: {verdict.measured_headline}"
-    return stated("G-2/overstated", text, claimed=claimed, raw=raw, corrected_headline=verdict.measured_headline)
+    text += f"; corrected headline: {details.measured_headline}"
+    return stated("G-2/overstated", text, claimed=claimed, raw=raw, corrected_headline=details.measured_headline)
 
 
 # The claimed phase ----------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def attribution(sides: Sides) -> Iterator[Finding]:
         numbers: dict[str, Any] = {**phases, "requests": requests, "attributed": attributed}
         yield stated("M-1/phases", text, runs[0].dir.requests, **numbers)
     if sides.claim.phase is not None:
-        yield _credited(phases_of, sides.claim.phase, sides.verdict.noise_band_pct)
+        yield _credited(phases_of, sides.claim.phase, sides.details.noise_band_pct)
 
 
 @checks(

@@ -7,7 +7,8 @@ import numpy as np
 
 from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds
-from compliance.judge.finding import Finding, stated
+from compliance.judge.verdict import Finding, stated
+from compliance.results.details import rule_findings
 from compliance.signoff.evidence import FEW_SAMPLES, Evidence, Sides, checks
 from runs.errors import HarnessError
 from runs.record.fingerprint import RESPONSES
@@ -64,10 +65,10 @@ def coherent(runs: list[Evidence]) -> Iterator[Finding]:
 def _reaches_target(evidence: Evidence) -> bool:
     """Return True if the rescored responses reach the accuracy targets. Then they are coherent."""
     part = evidence.part
-    if part is None or not evidence.details.get("target") or not part.scored_again:
+    if part is None or not evidence.details.get("target") or not part.details.scored_again:
         return False
     means = metric_of(evidence.benchmark).means
-    return all(check.passed for check in part.checks if check.numbers.get("metric") in means)
+    return all(check.passed for check in rule_findings(part) if check.numbers.get("metric") in means)
 
 
 def _ids_coherent(ids: list[TokenIds], evidence: Evidence) -> Iterator[Finding]:
@@ -95,7 +96,7 @@ def _is_coherent(ids: TokenIds) -> bool:
 def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     scores, target = evidence.details.get("scores"), evidence.details.get("target")
     part = evidence.part
-    if part is None or not scores or not part.scored_again:
+    if part is None or not scores or not part.details.scored_again:
         violated = part.violated if part is not None else []
         why = next(
             (one.found for one in violated if one.rule == "accuracy-scored-again"), "the responses have no scores"
@@ -176,10 +177,10 @@ def correctness(sides: Sides) -> Iterator[Finding]:
     violated = [finding for finding in coherent(sides.ref) if finding.severity != "note"]
     yield from violated
     if any(finding.severity == "error" for finding in violated):
-        sides.verdict.correctness_status = "unverifiable_noncoherent_reference"
+        sides.details.correctness_status = "unverifiable_noncoherent_reference"
         return
     finding = _same_responses(sides.ref, sides.cand)
-    sides.verdict.correctness_status = finding.slug
+    sides.details.correctness_status = finding.slug
     yield finding
 
 

@@ -6,14 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compliance.judge.check import Decider, Need, always, decides
-from compliance.judge.finding import Finding, stated
-from compliance.judge.rule import OURS, RuleSeverity
+from compliance.judge.rule import OURS, Check, Decider, Need, RuleSeverity, always, decides
+from compliance.judge.verdict import Finding, Subject, stated
+from compliance.results.details import RunVerdict
 from compliance.results.find_results import find_results
+from compliance.results.policy import judge_run
 from compliance.results.run_evidence import RunEvidence
-from compliance.results.run_verdict import RunVerdict, judge_run
 from compliance.results.scoring import ScoreSources, expect_scoring
-from compliance.signoff.signoff_verdict import SignOff
+from compliance.signoff.signoff_verdict import SignOffDetails
 from runs.errors import HarnessError
 from runs.record.finished_run import ACCURACY, PERFORMANCE
 from runs.record.layout import RunDir
@@ -75,7 +75,6 @@ class Evidence(RunEvidence):
         return verdict
 
     def absent(self, need: Need) -> str:
-        """Return the reason why a part is missing; empty if it is available."""
         if need == "files":
             return "" if self.part is not None else f"{self.dir.root} cannot be checked"
         if need == "requests":
@@ -102,26 +101,35 @@ class Evidence(RunEvidence):
     @property
     def details(self) -> dict[str, Any]:
         """The numbers and scores that `main.py verify` recomputed; empty if `verify` cannot check the run."""
-        return self.part.details if self.part is not None else {}
+        return self.part.details.values if self.part is not None else {}
 
 
 @dataclass(eq=False)
-class Sides:
-    """The runs of reference and candidate, the claim, and the verdict to which the checks add their findings."""
+class Sides(Subject):
+    """The runs of reference and candidate, the claim, and the details of the verdict, which the checks fill."""
 
-    verdict: SignOff
+    details: SignOffDetails
     ref: list[Evidence]
     cand: list[Evidence]
     claim: "Claim"
     sources: ScoreSources
     trust: "Trust"
+    unread: "Sequence[Subject]" = ()  # directories that cannot be read
+
+    @property
+    def kind(self) -> str:
+        return self.details.kind
+
+    @property
+    def parts(self) -> Sequence[Subject]:
+        return [*self.unread, *self.runs]
 
     def absent(self, need: Need) -> str:
-        """Return the reason why a part is missing; empty if it is available."""
         if need == "files" and not (self.ref and all(evidence.complete for evidence in self.runs)):
             return "a raw file of a run is missing or damaged"
-        lacks_side = need == "both" and not (self.before and self.after)
-        return "a performance run is missing on one of the two sides" if lacks_side else ""
+        if need == "both" and not (self.before and self.after):
+            return "a performance run is missing on one of the two sides"
+        return "" if need in ("files", "both") else super().absent(need)
 
     @property
     def runs(self) -> list[Evidence]:
@@ -141,6 +149,15 @@ class Sides:
 def _performance_runs(runs: list[Evidence]) -> list[Evidence]:
     performance = [evidence for evidence in runs if evidence.is_performance]
     return sorted(performance, key=lambda one: (one.manifest.start_time_ns or 0) if one.manifest else 0)
+
+
+@dataclass(eq=False)
+class Unread(Subject):
+    """A directory that cannot be checked, with the finding that states why."""
+
+    finding: Finding
+
+    kind = "unread"
 
 
 def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Finding]]:
@@ -198,8 +215,8 @@ def unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     return stated("P-1/damaged_raw", str(error), where)
 
 
-def damage_finding(error: Exception) -> list[Finding]:
+def damage_finding(_: Subject, check: Check, error: Exception) -> Finding:
     """Return a finding on the input error that ended a check; raise any other exception."""
     if isinstance(error, HarnessError):
-        return [stated("P-1/damaged_raw", error.message)]
+        return stated("P-1/damaged_raw", error.message)
     raise error

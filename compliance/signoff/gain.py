@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from compliance.judge.finding import Finding, stated
+from compliance.judge.verdict import Finding, stated
 from compliance.signoff.baseline import (
     HIGHER_IS_BETTER,
     MIN_REPEATS,
@@ -15,7 +15,7 @@ from compliance.signoff.baseline import (
 )
 from compliance.signoff.claim import Claim, claim_differs
 from compliance.signoff.evidence import Sides, checks
-from compliance.signoff.signoff_verdict import SignOff
+from compliance.signoff.signoff_verdict import SignOffDetails
 
 WORSE_PCT = 10.0  # largest loss of another metric that causes no finding, in percent
 
@@ -24,11 +24,11 @@ def gain(comparison: Sides) -> Iterator[Finding]:
     """Apply the checks on the gain to the recomputed headline metric of every repetition."""
     name, sides = headline_of(comparison.before[0]), (comparison.before, comparison.after)
     values = [[value for one in runs if (value := metrics_of(one).get(name)) is not None] for runs in sides]
-    real = list(real_gain(comparison.verdict, name, *values))
+    real = list(real_gain(comparison.details, name, *values))
     yield from real
-    yield from drift(comparison.verdict, name, comparison.claim)
-    yield from headline_integrity(comparison.verdict, name, comparison.claim)
-    yield from isolated(comparison.verdict, comparison.claim, real=any(one.rule == "G-4/real_gain" for one in real))
+    yield from drift(comparison.details, name, comparison.claim)
+    yield from headline_integrity(comparison.details, name, comparison.claim)
+    yield from isolated(comparison.details, comparison.claim, real=any(one.rule == "G-4/real_gain" for one in real))
 
 
 @checks(
@@ -38,22 +38,22 @@ def gain(comparison: Sides) -> Iterator[Finding]:
     ("overlap", "error", "worst candidate repetition, compared with the best reference repetition"),
     ("real_gain", "note", "gain above the noise band, without overlap"),
 )
-def real_gain(verdict: SignOff, name: str, ref: list[float], cand: list[float]) -> Iterator[Finding]:
+def real_gain(details: SignOffDetails, name: str, ref: list[float], cand: list[float]) -> Iterator[Finding]:
     """Check that the gain exceeds the noise band and that the repetitions do not overlap (G-4)."""
     if min(len(ref), len(cand)) < MIN_REPEATS:
         text = f"{len(ref)} reference and {len(cand)} candidate repetitions, required: at least {MIN_REPEATS} each"
         yield stated("G-4/too_few_repeats", text, ref=len(ref), cand=len(cand))
         return
-    band_pct = verdict.noise_band_pct
+    band_pct = details.noise_band_pct
     before, after = median(ref), median(cand)
-    pct = verdict.e2e_delta_pct = change_pct(name, before, after)
+    pct = details.e2e_delta_pct = change_pct(name, before, after)
     worst, best = (min(cand), max(ref)) if name in HIGHER_IS_BETTER else (max(cand), min(ref))
-    verdict.non_overlapping = change_pct(name, best, worst) > 0
+    details.non_overlapping = change_pct(name, best, worst) > 0
     numbers: dict[str, Any] = {"delta_pct": pct, "band_pct": band_pct, "ref": ref, "cand": cand}
     shown = f"{name} {before:.6g} to {after:.6g}: {pct:+.3f}%"
     if pct <= band_pct:
         yield stated("G-4/no_real_gain", f"{shown}, required: more than the noise band of {band_pct:g}%", **numbers)
-    elif not verdict.non_overlapping:
+    elif not details.non_overlapping:
         change, required = (
             f"{shown}",
             f"the worst candidate ({worst:.6g}) is not better than the best reference ({best:.6g})",
@@ -69,14 +69,14 @@ def real_gain(verdict: SignOff, name: str, ref: list[float], cand: list[float]) 
     ("no_drift", "note", "drift of the reference from the baseline of the claim"),
     ("no_earlier_baseline", "note", "missing baseline in the claim"),
 )
-def drift(verdict: SignOff, name: str, claim: Claim) -> Iterator[Finding]:
+def drift(details: SignOffDetails, name: str, claim: Claim) -> Iterator[Finding]:
     """Compare the reference with the baseline that was signed off earlier (G-3)."""
-    now, band_pct = verdict.metrics["ref"].get(name), verdict.noise_band_pct
+    now, band_pct = details.metrics["ref"].get(name), details.noise_band_pct
     if claim.baseline is None or now is None:
         yield stated("G-3/no_earlier_baseline", "drift was not checked, because `baseline` is missing in the claim")
         return
     pct = abs(now - claim.baseline) / abs(claim.baseline) * 100 if claim.baseline else float("inf")
-    verdict.baseline_drift_pct = pct
+    details.baseline_drift_pct = pct
     text = f"{name} is {now:.6g} in the reference and {claim.baseline:.6g} in the claimed baseline: {pct:.3f}% apart"
     numbers: dict[str, Any] = {"now": now, "baseline": claim.baseline, "drift_pct": pct, "band_pct": band_pct}
     if pct > band_pct:
@@ -90,19 +90,19 @@ def drift(verdict: SignOff, name: str, claim: Claim) -> Iterator[Finding]:
     ("hidden_regression", "warning", "loss in another metric"),
     ("cherry_picked", "error", "worse metrics that the claim leaves out"),
 )
-def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Finding]:
+def headline_integrity(details: SignOffDetails, name: str, claim: Claim) -> Iterator[Finding]:
     """Check the claimed gain (G-2), and metrics that became worse while the headline metric improved (G-6)."""
-    pct, band_pct = verdict.e2e_delta_pct, verdict.noise_band_pct
+    pct, band_pct = details.e2e_delta_pct, details.noise_band_pct
     if pct is None:
         return
     # G-11 checks the claimed gain of a microbenchmark.
     claimed = claim.delta_pct if claim.isolated_speedup is None else None
     if claimed is not None and abs(claimed - pct) > 2 * band_pct:
         text = f"claimed gain {claimed:+.2f}%, recomputed from the raw files {pct:+.2f}%"
-        yield claim_differs(verdict, text, claimed, pct, is_overstated=claimed > pct)
+        yield claim_differs(details, text, claimed, pct, is_overstated=claimed > pct)
     if pct <= band_pct:
         return
-    before, after = (verdict.metrics[side] for side in ("ref", "cand"))
+    before, after = (details.metrics[side] for side in ("ref", "cand"))
     for metric in [one for one in before if one in after and one != name]:
         worse_pct = -change_pct(metric, before[metric], after[metric])
         if worse_pct > max(WORSE_PCT, NOISY_BANDS * band_pct):
@@ -125,7 +125,7 @@ def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Fi
     ("isolated_only", "error", "claimed microbenchmark gain without an end-to-end gain"),
     ("isolated_headline", "warning", "claimed microbenchmark gain as the headline"),
 )
-def isolated(verdict: SignOff, claim: Claim, *, real: bool) -> Iterator[Finding]:
+def isolated(details: SignOffDetails, claim: Claim, *, real: bool) -> Iterator[Finding]:
     """Check that the claimed gain was measured end to end, not only in a microbenchmark (G-11).
 
     Args:
@@ -141,5 +141,5 @@ def isolated(verdict: SignOff, claim: Claim, *, real: bool) -> Iterator[Finding]
         )
         yield stated("G-11/isolated_only", "", found=stated_gain, required=required, isolated=claim.isolated_speedup)
     else:
-        text = f"claimed microbenchmark gain: {claimed}; end-to-end gain: {verdict.e2e_delta_pct:+.2f}%"
+        text = f"claimed microbenchmark gain: {claimed}; end-to-end gain: {details.e2e_delta_pct:+.2f}%"
         yield stated("G-11/isolated_headline", text, isolated=claim.isolated_speedup)

@@ -15,7 +15,8 @@ from compliance.audits.catalog.output_consistency import OutputConsistency
 from compliance.audits.catalog.output_length import OutputLength
 from compliance.audits.run_artifacts import RunArtifacts
 from compliance.audits.state import AuditState, audit_beside
-from compliance.judge.finding import Finding, Severity, stated
+from compliance.judge.verdict import Finding, Severity, stated
+from compliance.results.details import rule_findings
 from compliance.results.same_system import AUDIT, DATA_OF_MODES, MODES
 from compliance.signoff.coherence import coherent, one_model
 from compliance.signoff.evidence import (
@@ -154,7 +155,7 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
         text = "the output_caching audit is missing, and the server does not report cached prompt tokens"
         yield stated("H-5/caching_audit_absent", text, record, severity="error")
     elif evidence.part is not None and any(
-        check.rule == "plausible-repeats" and check.passed for check in evidence.part.checks
+        check.rule == "plausible-repeats" and check.passed for check in rule_findings(evidence.part)
     ):
         text = "the output_caching audit is missing; repeated samples of the run take as long as new samples"
         yield stated("H-5/repetitions_cost", text, evidence.dir.requests)
@@ -198,7 +199,7 @@ def audit_problems(evidence: Evidence, runs: list[Path]) -> Iterator[Finding]:
     loaded, reasons = load(runs, evidence.sources)
     evidences = [evidence, *loaded]
     violated = [*reasons, *between_runs(evidences), *one_model(evidences), *one_bundle(evidences)]
-    violated += [reason for other in loaded for reason in run_proofs(other).findings]
+    violated += [reason for other in loaded for reason in run_proofs(other)]
     yield from (reason for reason in violated if reason.severity == "error" and reason.rule not in _AUDIT_RULES)
     yield from one_system(evidences, AUDIT)
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check_of, judge
-from compliance.judge.finding import Finding, stated
-from compliance.judge.rule import UnknownRuleError
+from compliance.judge.rule import Check, UnknownRuleError, check_of
+from compliance.judge.verdict import Finding, judge, stated
 from compliance.mlperf_endpoints import judge_of
 from compliance.results.find_results import find_results
 from compliance.results.scoring import ScoreSources, with_scorer
@@ -30,19 +29,26 @@ from compliance.signoff.baseline import (
 from compliance.signoff.changed_options import class_of, judge_changed_options
 from compliance.signoff.claim import Claim, attribution, claim_differs, claimed_numbers, unused_fields
 from compliance.signoff.coherence import coherent, correctness, one_model
-from compliance.signoff.evidence import Evidence, Sides, checks, damage_finding, load, unreadable
+from compliance.signoff.evidence import Evidence, Sides, Unread, checks, load, unreadable
 from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.provenance import (
+    PROOFS,
     between_runs,
     contention,
     far_apart,
     foreign_runs,
     one_bundle,
     one_harness,
-    run_proofs,
 )
-from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, OnFailure, SignOff, SignOffScope
+from compliance.signoff.signoff_verdict import (
+    NOISE_BAND_PCT,
+    OnFailure,
+    SignOff,
+    SignOffDetails,
+    SignOffScope,
+    headline,
+)
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files.reading import read_object
 from runs.mlperf_endpoints.layout import is_run_folder
@@ -78,7 +84,7 @@ def sign_off(
         limit_s: time limit; later the sign-off ends without a verdict.
     """
     claim, folders = claim or Claim(), [path for path in ref if is_run_folder(path)]
-    verdict = SignOff(
+    details = SignOffDetails(
         scope,
         noise_band_pct,
         policy or ("closed" if scope == "bundle" else "open"),
@@ -86,23 +92,22 @@ def sign_off(
         ref=[str(path) for path in ref],
         cand=[str(path) for path in cand],
     )
+    verdict: SignOff = SignOff(details=details)
 
-    def work() -> None:
+    def work() -> SignOff:
         with with_scorer(sources) as (scored_with, _):
             if folders:
-                _judge_folders(verdict, folders, claim, scored_with)
-            else:
-                _judge(verdict, list(ref), list(cand), claim, scored_with, trust or Trust())
+                return _judge_folders(details, folders, claim, scored_with)
+            return judge(_sides(details, ref, cand, claim, scored_with, trust or Trust()), POLICY)
 
     try:
-        within(limit_s, work)
+        return within(limit_s, work)
     except UnknownRuleError as error:
         verdict.error = error
     except HarnessError as error:
         verdict.findings.append(stated("P-1/damaged_raw", error.message))
-    except OutOfTime:  # return a new verdict, because the checking thread may still write into its own
-        late = ExecutionError(f"no verdict within {limit_s:g} s")
-        verdict = replace(verdict, findings=[*verdict.findings], error=late)
+    except OutOfTime:  # the checking thread may still write into the details
+        return SignOff(details=replace(details), error=ExecutionError(f"no verdict within {limit_s:g} s"))
     except Exception as error:  # a failure of the sign-off itself does not count against the runs
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
@@ -110,44 +115,45 @@ def sign_off(
     return verdict
 
 
-def _judge(
-    verdict: SignOff,
-    ref: list[Path],
-    cand: list[Path],
+def _sides(
+    details: SignOffDetails,
+    ref: Sequence[Path],
+    cand: Sequence[Path],
     claim: Claim,
     sources: ScoreSources,
     trust: Trust,
-) -> None:
+) -> Sides:
+    """Return the runs of both sides."""
     (reference, reasons), (candidate, more) = load(ref, sources), load(cand, sources)
-    sides, judgement = Sides(verdict, reference, candidate, claim, sources, trust), Judgement([*reasons, *more])
-    for evidence in sides.runs:
-        judgement.take(run_proofs(evidence))
-        verdict.log_sha256[str(evidence.dir.root)] = evidence.hashes
-    verdict.metrics = {"ref": medians(sides.before), "cand": medians(sides.after)}
-    if verdict.metrics["ref"]:
-        verdict.measured_headline = measured_headline(headline_of(sides.before[0]), verdict.metrics)
-    compared = COMPARISONS.get(verdict.scope, ()) if cand else ()
-    judgement.take(judge(sides, (*SCOPES[verdict.scope], *compared), damage_finding))
-    verdict.findings += judgement.findings
-    verdict.not_judged = [one for one in judgement.not_judged if one.what == WITHOUT_INPUT]
+    return Sides(details, reference, candidate, claim, sources, trust, [*map(Unread, (*reasons, *more))])
 
 
-def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources: ScoreSources) -> None:
+def _measured(sides: Sides) -> Iterator[Finding]:
+    """Fill the hashes and the recomputed metrics of the details, which the checks on all runs compare."""
+    details = sides.details
+    details.log_sha256 = {str(evidence.dir.root): evidence.hashes for evidence in sides.runs}
+    details.metrics = {"ref": medians(sides.before), "cand": medians(sides.after)}
+    if details.metrics["ref"]:
+        details.measured_headline = measured_headline(headline_of(sides.before[0]), details.metrics)
+    yield from ()
+
+
+def _judge_folders(details: SignOffDetails, folders: list[Path], claim: Claim, sources: ScoreSources) -> SignOff:
     """Check run directories of the MLPerf Endpoints client: each one like `main.py verify`, then all as one curve."""
-    runs, endpoints = [], judge_of("verdict")
+    runs, findings, endpoints = [], list[Finding](), judge_of("verdict")
     for path in folders:
-        verdict_on_folder = endpoints.judge_folder(
-            path, model_path=sources.model_path, dataset_path=sources.dataset_path
-        )
-        verdict.findings += [one for one in verdict_on_folder.findings if verdict_on_folder.counts(one)]
-        verdict.log_sha256[str(path)] = endpoints.folder_hashes(path)
-        runs += [verdict_on_folder.run] if verdict_on_folder.run is not None else []
-        if verdict_on_folder.error is not None:
-            verdict.findings.append(unreadable(verdict_on_folder.error, path))
+        of_folder = endpoints.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
+        findings += [finding for finding in of_folder.all_findings if of_folder.counts(finding)]
+        details.log_sha256[str(path)] = endpoints.folder_hashes(path)
+        runs += [of_folder.details.run] if of_folder.details.run is not None else []
+        if of_folder.error is not None:
+            findings.append(unreadable(of_folder.error, path))
         if len(folders) == 1:
-            verdict.metrics["ref"] = verdict_on_folder.measured
-    verdict.findings += judge_of("submission").same_configuration(folders[0], runs)
-    verdict.findings += judge(Sides(verdict, [], [], claim, sources, Trust()), CLAIMED, damage_finding).findings
+            details.metrics["ref"] = of_folder.details.measured
+    findings += judge_of("submission").same_configuration(folders[0], runs)
+    sides = Sides(details, [], [], claim, sources, Trust())
+    verdict = judge(sides, replace(POLICY, checks=dict.fromkeys(POLICY.checks, CLAIMED)))
+    return replace(verdict, findings=[*findings, *verdict.findings], not_applied=[])
 
 
 def _each_result(sides: Sides) -> Iterator[Finding]:
@@ -166,8 +172,8 @@ def _both_modes(sides: Sides) -> Iterator[Finding]:
 
 @checks("G-4", ("missing_raw", "error", "missing performance run of reference or candidate"))
 def _both_sides(sides: Sides) -> Iterator[Finding]:
-    sides.verdict.compared = not sides.absent("both")
-    if not sides.verdict.compared:
+    sides.details.compared = not sides.absent("both")
+    if not sides.details.compared:
         yield stated("G-4/missing_raw", "the reference or the candidate has no performance run")
 
 
@@ -175,7 +181,7 @@ def _same_conditions(sides: Sides) -> Iterator[Finding]:
     for side in (sides.before, sides.after):
         yield from same_conditions(side)
     if len(sides.before) > 1:
-        yield from spread(sides.before, sides.verdict.noise_band_pct)
+        yield from spread(sides.before, sides.details.noise_band_pct)
 
 
 @checks(
@@ -186,9 +192,9 @@ def _same_conditions(sides: Sides) -> Iterator[Finding]:
 )
 def decomposition(sides: Sides) -> Iterator[Finding]:
     """Check that each changed option of a bundle has a patch verdict, and that the verdicts explain the gain (G-9)."""
-    verdict, files = sides.verdict, {one.lever: one.verdict_file for one in sides.claim.patch_verdicts}
+    details, files = sides.details, {one.lever: one.verdict_file for one in sides.claim.patch_verdicts}
     product = of_class_a = 1.0
-    for lever in verdict.levers:
+    for lever in details.levers:
         if lever not in files:
             yield stated("G-9/missing_patch_verdict", f"the claim names no patch verdict for {lever}", lever=lever)
             continue
@@ -197,21 +203,21 @@ def decomposition(sides: Sides) -> Iterator[Finding]:
         except HarnessError as error:
             yield stated("G-9/missing_patch_verdict", error.message, files[lever], lever=lever)
             continue
-        gain_pct = patch.e2e_delta_pct or 0.0
+        gain_pct = patch.details.e2e_delta_pct or 0.0
         kind = class_of(lever)
         part = {"lever": lever, "class": kind, "delta_pct": gain_pct, "verdict": patch.outcome}
-        verdict.lever_decomposition.append(part)
+        details.lever_decomposition.append(part)
         product *= 1 + gain_pct / 100
         of_class_a *= 1 + gain_pct / 100 if kind == "A" else 1
-    gained_pct, explained_pct = verdict.e2e_delta_pct, (product - 1) * 100
-    if gained_pct is None or len(verdict.lever_decomposition) < len(verdict.levers):
+    gained_pct, explained_pct = details.e2e_delta_pct, (product - 1) * 100
+    if gained_pct is None or len(details.lever_decomposition) < len(details.levers):
         return
     # Gains multiply. So the share of class A is the ratio of the logarithms of the gains.
     share = math.log(of_class_a) / math.log(product) if product != 1 else 0.0
-    verdict.class_a = {"delta_pct": (of_class_a - 1) * 100, "share": share}
+    details.class_a = {"delta_pct": (of_class_a - 1) * 100, "share": share}
     text = f"gain of all changed options: {explained_pct:+.2f}%; gain of the bundle: {gained_pct:+.2f}%; class A"
-    text += f" alone: {verdict.class_a['delta_pct']:+.2f}%, {share:.0%} of the gain of all changed options"
-    if abs(explained_pct - gained_pct) > NOISY_BANDS * verdict.noise_band_pct:
+    text += f" alone: {details.class_a['delta_pct']:+.2f}%, {share:.0%} of the gain of all changed options"
+    if abs(explained_pct - gained_pct) > NOISY_BANDS * details.noise_band_pct:
         yield stated("G-9/unexplained_delta", text, explained_pct=explained_pct, delta_pct=gained_pct)
     else:
         yield stated("G-9/explained", text, explained_pct=explained_pct)
@@ -238,10 +244,10 @@ def _patch_again(lever: str, path: Path, sides: Sides) -> SignOff:
         raise InputError(f"{path}: names {count} runs, allowed: at most {MAX_PATCH_RUNS}")
     if different := foreign_runs(runs, sides.ref):
         raise InputError(f"{path}: the system of its runs differs from the bundle: {different}")
-    band_pct = sides.verdict.noise_band_pct
+    band_pct = sides.details.noise_band_pct
     again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=sides.sources)
-    if again.outcome not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
-        raise InputError(f"{path}: re-evaluated: {again.headline}")
+    if again.outcome not in ("PASS", "FLAG") or again.details.e2e_delta_pct is None:
+        raise InputError(f"{path}: re-evaluated: {headline(again)}")
     return again
 
 
@@ -260,7 +266,7 @@ _ALONE = (
     *_TOGETHER,
 )
 _WHOLE = partial(check_of, needs=("files",))  # missing files are reported by other checks
-SCOPES: dict[SignOffScope, tuple[Check, ...]] = {
+_SCOPES: dict[SignOffScope, tuple[Check, ...]] = {
     "baseline": (*_ALONE, _WHOLE(baseline, same_conditions, judge_spread)),
     "profile": (*_ALONE, _WHOLE(attribution)),
     "harness": (*_ALONE, _WHOLE(lambda of: harness(of.ref), harness_checks)),
@@ -275,9 +281,25 @@ _PAIRS = partial(check_of, needs=("files", "both"))
 _PATCH = (
     _WHOLE(_both_sides),
     _PAIRS(_same_conditions, same_conditions, judge_spread),
-    _PAIRS(lambda of: judge_changed_options(of.verdict, of.before[0], of.after[0], of.claim), changed_options),
+    _PAIRS(lambda of: judge_changed_options(of.details, of.before[0], of.after[0], of.claim), changed_options),
     _PAIRS(correctness, coherent),
     _PAIRS(gain, gain_checks),
 )
 # Additional checks of a sign-off with a candidate.
-COMPARISONS: dict[SignOffScope, tuple[Check, ...]] = {"patch": _PATCH, "bundle": (*_PATCH, _PAIRS(decomposition))}
+_COMPARISONS: dict[SignOffScope, tuple[Check, ...]] = {"patch": _PATCH, "bundle": (*_PATCH, _PAIRS(decomposition))}
+_FIRST = (Check(_measured, ()),)
+POLICY = replace(
+    PROOFS,
+    checks={
+        **PROOFS.checks,
+        "unread": (Check(lambda unread: [unread.finding], ()),),
+        **{scope: (*_FIRST, *checks) for scope, checks in _SCOPES.items()},
+        **{
+            f"{scope} with candidate": (*_FIRST, *checks, *_COMPARISONS.get(scope, ()))
+            for scope, checks in _SCOPES.items()
+        },
+    },
+    details=dict.fromkeys(
+        (*_SCOPES, *(f"{scope} with candidate" for scope in _SCOPES)), lambda sides, _: sides.details
+    ),
+)

@@ -11,9 +11,9 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
-from compliance.judge.check import Judgement, check_of, decides, judge
-from compliance.judge.finding import Finding, Severity, stated
-from compliance.judge.rule import find_rule
+from compliance.judge.rule import check_of, decides, find_rule
+from compliance.judge.verdict import Finding, Policy, Severity, judge, stated
+from compliance.results.details import rule_findings
 from compliance.results.same_system import BUNDLE, HARNESS, MAX_DAYS_APART, Question, too_far_apart, unlike
 from compliance.signoff import requests
 from compliance.signoff.evidence import Evidence, checks, damage_finding
@@ -45,9 +45,9 @@ _DECIDED_BY_C1, _NOTED_ONLY = "accuracy-scored-again", "accuracy-no-target"
 _ANY_MACHINE = ("localhost", "")  # host names that identify no machine
 
 
-def run_proofs(evidence: Evidence) -> Judgement:
-    """Check that each run is complete, unchanged and from one run, and has the queries that LoadGen issued."""
-    return judge(evidence, RUN_CHECKS, damage_finding)
+def run_proofs(evidence: Evidence) -> list[Finding]:
+    """Check that a run is complete, unchanged and from one run, and has the queries that LoadGen issued."""
+    return judge(evidence, PROOFS).findings
 
 
 @decides("signoff", also=("P-1/missing_raw", "P-1/damaged_raw"))
@@ -119,8 +119,8 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
     """Report the findings of `main.py verify`. Official rules count only if the manifest claims to meet them."""
     part, reported = evidence.part, Counter[str]()
     assert part is not None
-    official = part.claims_official and evidence.manifest is not None
-    to_ask = [check for check in part.checks if check.severity == "warning"]
+    official = part.details.claims_official and evidence.manifest is not None
+    to_ask = [check for check in rule_findings(part) if check.severity == "warning"]
     for finding in (*part.contradictions, *part.violated, *to_ask):
         ignored = finding.kind == "official" and not official and finding.rule != _NOTED_ONLY
         if ignored or finding.rule == _DECIDED_BY_C1:
@@ -159,6 +159,7 @@ def _engine(evidence: Evidence) -> Iterator[Finding]:
 
 
 RUN_CHECKS = (*map(check_of, (_no_nulls, _readable, _present, _one_log, _rederived, _engine)), *requests.CHECKS)
+PROOFS = Policy(checks={"performance": RUN_CHECKS, "accuracy": RUN_CHECKS}, damage=damage_finding)
 
 
 def between_runs(runs: list[Evidence]) -> Iterator[Finding]:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.judge.check import Need, check_of
-from compliance.judge.finding import Finding, Severity, stated
+from compliance.judge.rule import Need, check_of
+from compliance.judge.verdict import Finding, Severity, stated
 from compliance.results.run_evidence import ids_unknown
 from compliance.signoff.evidence import FASTER_FAIL, FEW_SAMPLES, STAMP_MEDIAN_NS, Evidence, checks
 from runs.errors import InputError

@@ -1,11 +1,12 @@
 """The verdict of a sign-off with its action, its JSON (audit_verdict.json), and its text."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from compliance.judge.finding import Finding
-from compliance.judge.text import by_severity, finding_lines
-from compliance.judge.verdict import Outcome, Verdict
+from compliance.judge.record import finding_record, not_applied_record, record
+from compliance.judge.text import Layout, by_severity, text
+from compliance.judge.verdict import Finding, Outcome, Verdict, not_applied
 from runs.wording import shortened_list
 
 SignOffScope = Literal["baseline", "profile", "harness", "patch", "bundle"]
@@ -30,9 +31,9 @@ _ACTIONS: dict[Consequence, frozenset[str]] = {
 }
 # Attributes that become fields of audit_verdict.json.
 _RECORDED = (
-    *("short_name", "policy", "blocks", "action", "unverifiable", "noise_band_pct", "levers", "lever_class"),
+    *("short_name", "policy", "noise_band_pct", "levers", "lever_class"),
     *("lever_evidence", "e2e_delta_pct", "lever_decomposition", "class_a", "non_overlapping", "ref", "cand"),
-    *("baseline_drift_pct", "metrics", "corrected_headline", "correctness_status", "log_sha256"),
+    *("baseline_drift_pct", "metrics", "correctness_status", "log_sha256"),
 )
 # Findings on missing evidence: the result can be neither confirmed nor refuted.
 _UNVERIFIABLE = frozenset(
@@ -46,8 +47,8 @@ def action_of(finding: Finding) -> Consequence:
 
 
 @dataclass
-class SignOff(Verdict):
-    """The verdict on a scope. If `error` is set, the sign-off itself failed and reached no verdict."""
+class SignOffDetails:
+    """What a sign-off states besides the findings. If its verdict has an error, the sign-off itself failed."""
 
     scope: SignOffScope
     noise_band_pct: float
@@ -71,94 +72,123 @@ class SignOff(Verdict):
     correctness_status: str | None = None
 
     @property
-    def action(self) -> Consequence | None:
-        """The most important action that follows from the verdict."""
-        actions = {action_of(finding) for finding in self.of("warning")}
-        flag: Consequence = next((action for action in _ACTIONS if action in actions), "flag")
-        named: dict[Outcome, Consequence | None] = {"PASS": "pass", "FLAG": flag, "FAIL": "eject", "ERROR": None}
-        return named[self.outcome]
+    def kind(self) -> str:
+        """The scope; of a comparison with a candidate, both words."""
+        return f"{self.scope} with candidate" if self.cand else self.scope
 
-    @property
-    def asks_remeasure(self) -> bool:
-        """True if the runs should be repeated. `action` may still be a more important action."""
-        return self.outcome == "FLAG" and any(action_of(one) == "remeasure" for one in self.of("warning"))
-
-    @property
-    def corrected_headline(self) -> str | None:
-        """The headline number from the raw files, if it replaces the claimed number."""
-        if self.action not in ("replace_headline_with_e2e", "downgrade_headline", "correct_headline"):
-            return None
-        alone = "" if self.class_a is None else f"; class A alone: {self.class_a['delta_pct']:+.2f}%"
-        return f"{self.measured_headline}{alone}"
-
-    @property
-    def unverifiable(self) -> bool:
-        """True if evidence for a verdict is missing."""
-        return any(finding.slug in _UNVERIFIABLE for finding in self.of("error"))
-
-    @property
-    def blocks(self) -> bool:
-        """True if the sign-off blocks a submission. If it reached no verdict, the policy decides."""
-        return self.policy == "closed" if self.error is not None else self.outcome == "FAIL"
-
-    def _compared(self) -> dict[str, Any]:
-        """Return the results of the checks on a comparison."""
-        if not self.compared:
-            return dict.fromkeys(("same_conditions_ok", "engagement_ok", "headline_integrity"))
-        severities = {finding.rule: finding.severity for finding in self.of("note", "warning", "error")}
-        integrity = (
-            "fail" if "G-6/cherry_picked" in severities else "flag" if "G-6/hidden_regression" in severities else "ok"
-        )
-        return {
-            "same_conditions_ok": not any(rule[:4] == "G-1/" and severities[rule] == "error" for rule in severities),
-            "engagement_ok": "G-5/engaged" in severities,
-            "headline_integrity": integrity,
-        }
-
-    def record(self, *, strict: bool = False) -> dict[str, Any]:
+    def as_json(self, verdict: "SignOff", common: dict[str, Any]) -> dict[str, Any]:
         """Return the content of audit_verdict.json. Its fields are equal for every scope."""
-        record = super().record(strict=strict) | {name: getattr(self, name) for name in _RECORDED} | self._compared()
-        del record["findings"]
-        return record | {
-            "audit_scope": self.scope,
-            "auditor_status": "ok" if self.error is None else "degraded",
-            "error": None if self.error is None else self.error.message,
-            "verdict": self.outcome if self.error is None else None,
-            "counts_as_kernel_win": self.outcome == "PASS" and self.lever_class == "A",
-            "flags": [finding.rule for finding in self.of("warning")],
-            "reasons": [finding.as_json() | {"action": action_of(finding)} for finding in self.findings],
-            "note": self.headline,
-        }
+        del common["findings"]
+        missing = [entry for entry in not_applied(*verdict.all_verdicts) if entry.lacks_input or entry.what]
+        return (
+            common
+            | {name: getattr(self, name) for name in _RECORDED}
+            | _compared(verdict)
+            | {
+                "blocks": blocks(verdict),
+                "action": action(verdict),
+                "unverifiable": is_unverifiable(verdict),
+                "corrected_headline": corrected_headline(verdict),
+                "not_judged": [not_applied_record(entry) for entry in missing],
+                "audit_scope": self.scope,
+                "auditor_status": "ok" if verdict.error is None else "degraded",
+                "error": None if verdict.error is None else verdict.error.message,
+                "verdict": verdict.outcome if verdict.error is None else None,
+                "counts_as_kernel_win": verdict.outcome == "PASS" and self.lever_class == "A",
+                "flags": [finding.rule for finding in verdict.of("warning")],
+                "reasons": [finding_record(one) | {"action": action_of(one)} for one in verdict.all_findings],
+                "note": headline(verdict),
+            }
+        )
 
-    @property
-    def headline(self) -> str:
-        """The verdict and its most severe reason, in one line."""
-        if self.error is not None:
-            return f"DEGRADED: no verdict, because the sign-off itself failed: {self.error.message}"
-        word = f"{self.outcome}{' (unverifiable)' if self.unverifiable else ''}, action {self.action}"
-        worst = self.of("error") or sorted(self.of("warning"), key=lambda one: action_of(one) != self.action)
-        reasons = [f"{finding.rule}: {finding.sentence}" for finding in worst]
-        return f"{word}: {shortened_list(reasons, 1)}" if reasons else word
 
-    def as_text(self) -> str:
-        """Return the verdict, all findings and the metrics as text."""
-        lines = [f"Sign-off, scope {self.scope}: {self.headline}", f"noise band {self.noise_band_pct:g}%"]
-        lines += finding_lines(self, by_severity(self), with_place=True)
-        for side, values in self.metrics.items():
-            if values:
-                lines.append(f"  {side}: " + "  ".join(f"{name} {value:.6g}" for name, value in values.items()))
-        if self.e2e_delta_pct is not None:
-            lines.append(f"  end-to-end gain: {self.e2e_delta_pct:+.3f}%")
-        if self.corrected_headline is not None:
-            lines.append(f"  corrected headline: {self.corrected_headline}")
-        return "\n".join(lines) + "\n"
+SignOff = Verdict[SignOffDetails]
+
+
+def action(verdict: SignOff) -> Consequence | None:
+    """Return the most important action that follows from the verdict."""
+    actions = {action_of(finding) for finding in verdict.of("warning")}
+    flag: Consequence = next((name for name in _ACTIONS if name in actions), "flag")
+    named: dict[Outcome, Consequence | None] = {"PASS": "pass", "FLAG": flag, "FAIL": "eject", "ERROR": None}
+    return named[verdict.outcome]
+
+
+def asks_remeasure(verdict: SignOff) -> bool:
+    """Return True if the runs should be repeated. `action` may still return a more important action."""
+    return verdict.outcome == "FLAG" and any(action_of(one) == "remeasure" for one in verdict.of("warning"))
+
+
+def corrected_headline(verdict: SignOff) -> str | None:
+    """Return the headline number from the raw files, if it replaces the claimed number."""
+    if action(verdict) not in ("replace_headline_with_e2e", "downgrade_headline", "correct_headline"):
+        return None
+    class_a = verdict.details.class_a
+    alone = "" if class_a is None else f"; class A alone: {class_a['delta_pct']:+.2f}%"
+    return f"{verdict.details.measured_headline}{alone}"
+
+
+def is_unverifiable(verdict: SignOff) -> bool:
+    """Return True if evidence for a verdict is missing."""
+    return any(finding.slug in _UNVERIFIABLE for finding in verdict.of("error"))
+
+
+def blocks(verdict: SignOff) -> bool:
+    """Return True if the sign-off blocks a submission. If it reached no verdict, the policy decides."""
+    return verdict.details.policy == "closed" if verdict.error is not None else verdict.outcome == "FAIL"
+
+
+def _compared(verdict: SignOff) -> dict[str, Any]:
+    """Return the results of the checks on a comparison."""
+    if not verdict.details.compared:
+        return dict.fromkeys(("same_conditions_ok", "engagement_ok", "headline_integrity"))
+    severities = {finding.rule: finding.severity for finding in verdict.of("note", "warning", "error")}
+    integrity = (
+        "fail" if "G-6/cherry_picked" in severities else "flag" if "G-6/hidden_regression" in severities else "ok"
+    )
+    return {
+        "same_conditions_ok": not any(rule[:4] == "G-1/" and severities[rule] == "error" for rule in severities),
+        "engagement_ok": "G-5/engaged" in severities,
+        "headline_integrity": integrity,
+    }
+
+
+def headline(verdict: SignOff) -> str:
+    """Return the verdict and its most severe reason, in one line."""
+    if verdict.error is not None:
+        return f"DEGRADED: no verdict, because the sign-off itself failed: {verdict.error.message}"
+    deciding = action(verdict)
+    word = f"{verdict.outcome}{' (unverifiable)' if is_unverifiable(verdict) else ''}, action {deciding}"
+    worst = verdict.of("error") or sorted(verdict.of("warning"), key=lambda one: action_of(one) != deciding)
+    reasons = [f"{finding.rule}: {finding.sentence}" for finding in worst]
+    return f"{word}: {shortened_list(reasons, 1)}" if reasons else word
+
+
+def sign_off_text(verdict: SignOff) -> str:
+    """Return the verdict, all findings and the metrics as text."""
+    return text(verdict, Layout(_head, shown=by_severity, with_place=True, with_not_applied=False, tail=_tail))
+
+
+def _head(verdict: SignOff) -> Iterator[str]:
+    yield f"Sign-off, scope {verdict.details.scope}: {headline(verdict)}"
+    yield f"noise band {verdict.details.noise_band_pct:g}%"
+
+
+def _tail(verdict: SignOff) -> Iterator[str]:
+    details = verdict.details
+    for side, values in details.metrics.items():
+        if values:
+            yield f"  {side}: " + "  ".join(f"{name} {value:.6g}" for name, value in values.items())
+    if details.e2e_delta_pct is not None:
+        yield f"  end-to-end gain: {details.e2e_delta_pct:+.3f}%"
+    if (corrected := corrected_headline(verdict)) is not None:
+        yield f"  corrected headline: {corrected}"
 
 
 def feedback(verdict: SignOff) -> dict[str, Any]:
     """Return every finding that lowers the verdict, most severe first."""
-    record = verdict.record()
+    content = record(verdict)
     of_verdict = ("schema_version", "short_name", "audit_scope", "verdict", "action", "error")
     of_finding = ("rule", "severity", "text", "found", "expected", "file")
-    lowering = [] if verdict.error is not None else [one.as_json() for one in verdict.of("error", "warning")]
+    lowering = [] if verdict.error is not None else [finding_record(one) for one in verdict.of("error", "warning")]
     to_mend = [{name: one[name] for name in of_finding} for one in lowering]
-    return {name: record[name] for name in of_verdict} | {"to_mend": to_mend}
+    return {name: content[name] for name in of_verdict} | {"to_mend": to_mend}

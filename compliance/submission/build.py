@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
@@ -18,24 +18,20 @@ import orjson
 from jinja2 import Environment, FileSystemLoader
 
 from compliance.audits.discovery import AUDITS
-from compliance.judge.check import Judgement, decides
-from compliance.judge.check import judge as judge_evidence
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS
-from compliance.judge.verdict import Verdict
+from compliance.judge.record import not_applied_record, record
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, Policy, Subject, Verdict, compared, judge, not_applied
 from compliance.results.scoring import ScoreSources, with_scorer
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import audit_problems
 from compliance.signoff.judge import sign_off as judge_runs
-from compliance.signoff.signoff_verdict import SignOff
-from compliance.submission.build_inputs import Candidate, SubmitRequest, gather, manifests_below
+from compliance.signoff.signoff_verdict import SignOff, blocks, headline
+from compliance.submission.build_inputs import gather, manifests_below
+from compliance.submission.candidate import Candidate, SubmitRequest, not_official
 from compliance.submission.gates import (
-    CANDIDATE_CHECKS,
-    SET_CHECKS,
-    CandidateEvidence,
+    SUBMIT,
     SetEvidence,
     never_eligible,
-    not_official,
 )
 from compliance.submission.source import CODE_FOLDER, README, SourceCode, read_documentation, read_source_code
 from compliance.submission.submitted_accuracy import submitted_accuracy
@@ -62,11 +58,11 @@ _NOT_OF_THE_RUN = frozenset({"output_log_dir", "signing_key", "mechanism"})
 
 
 @dataclass
-class SubmitOutcome(Verdict):
-    """The result of `main.py submit`. Its findings are the reasons why no tree was built."""
+class SubmissionDetails:
+    """What `submit` states besides the findings, which are the reasons why no tree was built."""
 
     request: SubmitRequest
-    judged: list[CandidateEvidence]
+    judged: Sequence[Candidate] = ()
     description: SystemDescription | None = None
     signed: SignOff | None = None  # None if no sign-off is required
     built: dict[str, int] | None = None  # path in the tree → size in bytes
@@ -92,23 +88,24 @@ class SubmitOutcome(Verdict):
         allowed = self.unofficial if self.request.division == "open" else []
         return [f"not eligible for submission, which the open division allows: {reason}" for reason in allowed]
 
-    def record(self, *, strict: bool = False) -> dict[str, Any]:
+    def as_json(self, verdict: "Submission", common: dict[str, Any]) -> dict[str, Any]:
         built, description = self.built or {}, self.description
-        return super().record(strict=strict) | {
+        return common | {
+            "not_judged": [not_applied_record(entry) for entry in not_applied(*verdict.all_verdicts)],
             "verdict": "BUILT" if built else "REFUSED",
             "tree": str(self.request.output) if built else None,
             "rehearsal": self.rehearsal if built else [],
             "notes": self.notes,
-            "signoff": None if self.signed is None else self.signed.record(),
+            "signoff": None if self.signed is None else record(self.signed),
             "results": [
                 {
-                    "place": evidence.candidate.name,
-                    "directories": [str(path) for path in evidence.candidate.result.directories],
-                    "audits": {test: str(audit.folder) for test, audit in evidence.candidate.audits.items()},
-                    "verdict": evidence.verdict.outcome if evidence.whole else None,
-                    "not_official": evidence.unofficial,
+                    "place": candidate.name,
+                    "directories": [str(path) for path in candidate.result.directories],
+                    "audits": {test: str(audit.folder) for test, audit in candidate.audits.items()},
+                    "verdict": candidate.verdict.outcome if candidate.whole else None,
+                    "not_official": candidate.unofficial,
                 }
-                for evidence in self.judged
+                for candidate in self.judged
             ],
             "system": None
             if description is None
@@ -116,6 +113,9 @@ class SubmitOutcome(Verdict):
             "files": built,
             "bytes": sum(built.values()),
         }
+
+
+Submission = Verdict[SubmissionDetails]
 
 
 def refuse_used_directory(root: Path) -> None:
@@ -131,7 +131,7 @@ def refuse_used_directory(root: Path) -> None:
         raise SetupError(f"--output {root}: {existing} cannot be written", "name a directory you may write to")
 
 
-def build(outcome: SubmitOutcome, description: SystemDescription, source: SourceCode, documents: Documents) -> None:
+def build(outcome: SubmissionDetails, description: SystemDescription, source: SourceCode, documents: Documents) -> None:
     """Write the tree of checked results.
 
     Args:
@@ -150,8 +150,8 @@ def build(outcome: SubmitOutcome, description: SystemDescription, source: Source
     try:
         with ensured(partial(remove_folder, draft)):
             draft.mkdir(parents=True)
-            for judged in outcome.judged:
-                _scenario(outcome, tree, judged)
+            for candidate in outcome.judged:
+                _scenario(outcome, tree, candidate)
             values = dict(description.values)
             if outcome.rehearsal:
                 values["sw_notes"] = f"{REHEARSAL_MARK}. {values['sw_notes']}".rstrip()
@@ -172,8 +172,8 @@ def build(outcome: SubmitOutcome, description: SystemDescription, source: Source
     outcome.description, outcome.built = description, sizes
 
 
-def _scenario(outcome: SubmitOutcome, tree: Tree, judged: CandidateEvidence) -> None:
-    request, candidate, rehearsal = outcome.request, judged.candidate, outcome.rehearsal
+def _scenario(outcome: SubmissionDetails, tree: Tree, candidate: Candidate) -> None:
+    request, rehearsal = outcome.request, outcome.rehearsal
     home = request.division, request.organization, request.system_name
     place = Place(*home, candidate.benchmark, candidate.scenario)
     manifests = candidate.manifests()
@@ -198,19 +198,19 @@ def _scenario(outcome: SubmitOutcome, tree: Tree, judged: CandidateEvidence) -> 
     values = measurements(manifests["performance"], request.given.measurements, rehearsal)
     _json(tree.measurements(place), values)
     _write(tree.user_conf(place), read_record(performance.dir.user_conf, _RERUN))
-    _write(tree.readme(place), _readme(judged, place, tree, rehearsal))
+    _write(tree.readme(place), _readme(candidate, place, tree, rehearsal))
 
 
-def _readme(judged: CandidateEvidence, place: Place, tree: Tree, rehearsal: list[str]) -> str:
+def _readme(candidate: Candidate, place: Place, tree: Tree, rehearsal: list[str]) -> str:
     """Return README.md of a scenario."""
-    manifests = judged.candidate.manifests()
+    manifests = candidate.manifests()
     manifest = manifests["performance"]
     text = _ENVIRONMENT.get_template("scenario_readme.md").render(
         place=place,
         round=tree.round,
         mark=REHEARSAL_MARK,
         rehearsal=rehearsal,
-        parts=judged.verdict.parts,
+        parts=candidate.verdict.parts,
         code=f"{tree.source(place.division, place.organization).name}/{CODE_FOLDER}",
         code_folder=CODE_FOLDER,
         commands=[_command(name, one) for name, one in manifests.items()],
@@ -301,7 +301,7 @@ _NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*")
      "name its directory with --documentation"),
     ("submit/sign-off", "error", OURS, "sign-off of all runs together", "repeat the runs that the sign-off names"),
 )  # fmt: skip
-def build_submission(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
+def build_submission(request: SubmitRequest, say: Callable[[str], None]) -> Submission:
     """Build the tree, or refuse the results. Quick checks come first.
 
     Args:
@@ -335,26 +335,26 @@ def build_submission(request: SubmitRequest, say: Callable[[str], None]) -> Subm
             source = read_source_code(request.source, manifests)
     except HarnessError:
         if never := _never_eligible(request):  # more runs or files would not help
-            return SubmitOutcome(request, [], findings=never)
+            return Submission(never, details=SubmissionDetails(request))
         raise
     with with_scorer(request.sources) as (sources, _):  # verify and sign-off share these scores
-        outcome = judge_results(replace(request, sources=sources), candidates, say)
-        if not outcome.findings and request.division != "open":  # the sign-off comes last because it takes longest
+        verdict = judge_results(replace(request, sources=sources), candidates, say)
+        if not verdict.all_findings and request.division != "open":  # the sign-off comes last: it takes longest
             say("signing off")
-            outcome.signed = sign_off_runs(candidates, sources)
-            outcome.findings += [*_unsigned(outcome.signed, candidates)] or [*unsigned_audits(candidates, sources)]
+            signed = verdict.details.signed = sign_off_runs(candidates, sources)
+            verdict.findings += [*_unsigned(signed, candidates)] or [*unsigned_audits(candidates, sources)]
     documentation = read_documentation(request.documentation) if request.documentation else {}
     documents = with_calibration(documentation, manifests)
     if request.division != "open":
         fix = "add the calibration.md of the weights' folder, or another document, to the directory of --documentation"
-        outcome.findings += [
+        verdict.findings += [
             compared("submit/calibration", False, problem, "", text="documentation", fix=fix)
             for problem in lacking(documents, manifests)
         ]
-    if not outcome.findings:
+    if not verdict.all_findings:
         say("building")
-        build(outcome, description, source, documents)
-    return outcome
+        build(verdict.details, description, source, documents)
+    return verdict
 
 
 def _never_eligible(request: SubmitRequest) -> list[Finding]:
@@ -367,16 +367,20 @@ def _never_eligible(request: SubmitRequest) -> list[Finding]:
     return list(dict.fromkeys(findings))
 
 
-def judge_results(request: SubmitRequest, candidates: list[Candidate], say: Callable[[str], None]) -> SubmitOutcome:
+def judge_results(request: SubmitRequest, candidates: list[Candidate], say: Callable[[str], None]) -> Submission:
     """Apply the rules to each result, then to all results together."""
-    judged, judgement = [CandidateEvidence(candidate, request) for candidate in candidates], Judgement()
-    for evidence in judged:
-        say(f"verifying {evidence.candidate.name}")
-        judgement.take(judge_evidence(evidence, CANDIDATE_CHECKS))
-    judgement.take(judge_evidence(SetEvidence(candidates, request), SET_CHECKS))
-    if judgement.error is not None:
-        raise judgement.error
-    return SubmitOutcome(request, judged, findings=judgement.findings, not_judged=judgement.not_judged)
+
+    def each(parts: Sequence[Subject], policy: Policy) -> Iterator[Verdict[Any]]:
+        for part in parts:
+            say(f"verifying {part.name}")
+            yield judge(part, policy)
+
+    results = SetEvidence([replace(candidate, request=request) for candidate in candidates], request)
+    verdict: Submission = judge(results, SUBMIT, each)
+    if verdict.error is not None:
+        raise verdict.error
+    verdict.details = SubmissionDetails(request, results.candidates)
+    return verdict
 
 
 def sign_off_runs(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
@@ -428,11 +432,11 @@ def _directories(candidates: list[Candidate]) -> list[Path]:
 
 def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]:
     """Yield a refusal for each finding of the sign-off, or for a failure of the sign-off itself."""
-    if signed.blocks:
+    if blocks(signed):
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"
         fix = f"repeat the runs that `{command}` names"
         if signed.error is not None:
-            yield compared("submit/sign-off", False, signed.headline, "", text="sign-off", fix=fix)
+            yield compared("submit/sign-off", False, headline(signed), "", text="sign-off", fix=fix)
         for finding in signed.of("error"):
             yield compared(finding.rule, False, finding.sentence, "", text="sign-off", severity="error", fix=fix)
 

@@ -1,127 +1,25 @@
 """The input of `main.py submit`: results with their runs and audits, and their places in a tree."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 
 from compliance.audits.base import PERFORMANCE as AUDIT_RUN
 from compliance.audits.discovery import AUDITS
-from compliance.audits.state import result_homes
-from compliance.results.find_results import ResultRuns, campaign_results, find_results
-from compliance.results.scoring import ScoreSources
-from compliance.submission.system import SystemFile, not_detected
-from compliance.trees.tree import Division
-from runs.benchmark import Scenario
+from compliance.results.find_results import campaign_results, find_results
+from compliance.submission.candidate import AuditDir, Candidate
 from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS
 from runs.errors import HarnessError, InputError
 from runs.files.reading import read_object
 from runs.harness import PROGRAM
 from runs.processes.lock_holder import holder_of
-from runs.record.fingerprint import Facts, fingerprint
-from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record, campaign_of
 from runs.record.manifest import Manifest, read_manifest
-from runs.rounds import Round
 
 # Audits that a submission contains. Other audits are ignored.
 SUBMITTED_TESTS = tuple(sorted({name for one in SUBMISSIONS.values() for name in one.audits}))
 _RESTORE = "restore the file"
-
-
-@dataclass(frozen=True)
-class SubmitRequest:
-    """The options of `submit`."""
-
-    results: list[Path]
-    output: Path
-    organization: str
-    system_name: str
-    division: Division
-    round: Round
-    given: SystemFile
-    source: Path | None = None
-    documentation: Path | None = None
-    rehearsal: bool = False  # True: accept results that are not eligible for submission; all other rules apply
-    sources: ScoreSources = field(default_factory=ScoreSources)  # model and dataset for scoring
-    detect_here: Callable[[Manifest], Mapping[str, str]] = not_detected
-
-
-@dataclass(frozen=True)
-class AuditDir:
-    """The directory of an audit that `main.py audit` wrote."""
-
-    test: str
-    folder: Path
-    benchmark: str  # name of the benchmark's directory in a submission
-    scenario: Scenario
-
-    @cached_property
-    def finished_run(self) -> FinishedRun:
-        return FinishedRun(RunDir(self.folder / AUDIT_RUN))
-
-    @property
-    def dir(self) -> RunDir:
-        return self.finished_run.dir
-
-    @property
-    def manifest(self) -> Manifest:
-        return self.finished_run.manifest or read_manifest(self.dir.manifest)
-
-
-@dataclass
-class Candidate:
-    """A result of a benchmark and scenario that may enter a tree."""
-
-    benchmark: str  # name of the benchmark's directory in a submission
-    scenario: Scenario
-    result: ResultRuns
-    audits: dict[str, AuditDir] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return f"{self.benchmark}/{self.scenario}"
-
-    @property
-    def performance(self) -> FinishedRun | None:
-        return self.result.run(PERFORMANCE)
-
-    @property
-    def accuracy(self) -> FinishedRun | None:
-        return self.result.run(ACCURACY)
-
-    @property
-    def runs(self) -> list[FinishedRun]:
-        return [run for run in (self.performance, self.accuracy) if run is not None]
-
-    @property
-    def all_runs(self) -> list[FinishedRun]:
-        """The runs of the result and of its audits."""
-        return [*self.runs, *(audit.finished_run for audit in self.audits.values())]
-
-    @property
-    def homes(self) -> list[ResultDir]:
-        """The possible directories of the result: the given directory, and the directories that contain its runs."""
-        return result_homes(*(run.dir.root for run in self.runs), named=self.result.home)
-
-    def manifests(self) -> dict[str, Manifest]:
-        """Return the manifests of all runs, with audits, by mode or name of the audit."""
-        manifests = {
-            run.mode.removesuffix("Only").lower(): run.manifest for run in self.runs if run.manifest is not None
-        }
-        return manifests | {audit.test: audit.manifest for audit in self.audits.values()}
-
-    @property
-    def manifest(self) -> Manifest | None:
-        """The manifest of the performance run or, without it, of the first run."""
-        return next(iter(self.manifests().values()), None)
-
-    @cached_property
-    def facts(self) -> Facts:
-        """The fingerprint (facts on system and settings) of `manifest`."""
-        return fingerprint(self.manifest) if self.manifest is not None else {}
 
 
 def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:

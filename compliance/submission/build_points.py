@@ -12,12 +12,11 @@ from typing import Any
 
 import yaml
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.point_rules import ACCURACY, model_rules, published_names, seeds_of
-from compliance.mlperf_endpoints.submission import POINT_FILES, FoldersChecked
+from compliance.mlperf_endpoints.submission import POINT_FILES, CurveVerdict
 from compliance.mlperf_endpoints.summary_comparison import reported_differences
 from compliance.mlperf_endpoints.tree import POINT, SYSTEM, declared_point
 from compliance.submission.build import refuse_used_directory
@@ -34,7 +33,7 @@ _POINTS_ONLY = "give only the run directories of points: load_pattern concurrenc
 _FIX = "restore the file in the run directory as the client wrote it"
 
 
-def refusals(checked: FoldersChecked, *, rehearsal: bool) -> list[Finding]:
+def refusals(checked: CurveVerdict, *, rehearsal: bool) -> list[Finding]:
     """Return the findings that prevent building a tree; in a rehearsal, without most rules of the round.
 
     `verify` only warns of samples that never completed, if the run was interrupted.
@@ -44,12 +43,12 @@ def refusals(checked: FoldersChecked, *, rehearsal: bool) -> list[Finding]:
     return [one for one in checked.of("error") if one not in waived] + interrupted
 
 
-def waivers(checked: FoldersChecked) -> list[Finding]:
+def waivers(checked: CurveVerdict) -> list[Finding]:
     """Return the violated rules of the round that do not prevent a rehearsal: all except failed samples."""
     return [one for one in checked.of("error") if one.kind == "official" and one.rule != "endpoints-rule-failures"]
 
 
-def build_points(checked: FoldersChecked, output: Path, system_name: str, *, rehearsal: bool) -> list[Path]:
+def build_points(checked: CurveVerdict, output: Path, system_name: str, *, rehearsal: bool) -> list[Path]:
     """Write a submission directory for each run directory, and return the written files.
 
     Raises:
@@ -57,7 +56,9 @@ def build_points(checked: FoldersChecked, output: Path, system_name: str, *, reh
         SetupError: If the output exists.
     """
     refuse_used_directory(output)
-    cases = [EndpointsEvidence(run, tables=checked.tables) for run in checked.runs if not run.only_audit]
+    cases = [
+        EndpointsEvidence(run, tables=checked.details.tables) for run in checked.details.runs if not run.only_audit
+    ]
     points = [point_of(case) for case in cases]
     highest = max((point["concurrency"] for point in points if "offline" not in point), default=None)
     files: dict[Path, bytes | str] = {}
@@ -86,19 +87,21 @@ def _copies(run: EndpointsRun) -> dict[str, bytes]:
     ("endpoints-runs", "error", OURS, "files and fields that differ from the run",
      "build the tree again with `submit`"),
 )  # fmt: skip
-def compare_points_with_runs(checked: FoldersChecked, runs: FoldersChecked) -> Iterator[Finding]:
+def compare_points_with_runs(checked: CurveVerdict, runs: CurveVerdict) -> Iterator[Finding]:
     """Compare each point of a tree with the run directory that it was built from, which `submit` must accept.
 
     Raises:
         InputError: If the tree has no point, or there is no run.
     """
-    if not checked.points or not runs.runs:
-        raise InputError(f"--runs: nothing to compare with {checked.root}", "give a submission and its run directories")
+    if not checked.details.point_folders or not runs.details.runs:
+        raise InputError(
+            f"--runs: nothing to compare with {checked.details.root}", "give a submission and its run directories"
+        )
     yield from refusals(runs, rehearsal=False)
-    cases = [EndpointsEvidence(run, tables=runs.tables) for run in runs.runs if not run.only_audit]
+    cases = [EndpointsEvidence(run, tables=runs.details.tables) for run in runs.details.runs if not run.only_audit]
     points = [(point_of(case), _copies(case.run)) for case in cases]
-    missing = [f"no run with this concurrency among {counted(len(runs.runs), 'run')}"]
-    for place in map(Path, checked.points):
+    missing = [f"no run with this concurrency among {counted(len(runs.details.runs), 'run')}"]
+    for place in map(Path, checked.details.point_folders):
         of_place = [(point, files) for point, files in points if f"r{point['concurrency']}" == place.name]
         differ = min(([*_differing(place, files, point)] for point, files in of_place), key=len, default=missing)
         yield compared("endpoints-runs", not differ, ", ".join(differ) or "none", "none", place)

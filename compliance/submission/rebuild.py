@@ -11,21 +11,21 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
 from pathlib import Path
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, Rank
+from compliance.judge.record import record
+from compliance.judge.rule import OURS, Rank, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.results.scoring import ScoreSources, with_scorer
 from compliance.submission.build import build, describe_system, judge_results, sign_off_runs, unsigned_audits
-from compliance.submission.build_inputs import SUBMITTED_TESTS, SubmitRequest, gather
+from compliance.submission.build_inputs import SUBMITTED_TESTS, gather
+from compliance.submission.candidate import SubmitRequest
 from compliance.submission.source import SourceCode, read_source_code
 from compliance.submission.system import SystemFile, given_in
 from compliance.submission.weights import is_about_calibration, lacking
-from compliance.trees.check_tree import Checked, SystemSignOff
+from compliance.trees.check_tree import SystemSignOff, TreeDetails, TreeVerdict
 from compliance.trees.findings import (
     MAX_TEXT_BYTES,
     MISSING,
     Reads,
-    in_order,
     is_regular,
     object_or_empty,
     presented,
@@ -92,20 +92,21 @@ class TreeInputs:
     ("runs-unread", "error", OURS, "rebuilding the tree from the runs", "give complete runs with --runs"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def compare_tree_with_runs(checked: Checked, made_of: TreeInputs) -> Checked:
+def compare_tree_with_runs(verdict: TreeVerdict, made_of: TreeInputs) -> None:
     """Compare every file with a tree that is rebuilt from the runs. Sign off each system outside the open division."""
-    signed: list[SystemSignOff] = []
-    findings = presented(checked.tree.root, _findings(checked, made_of, signed))
-    return replace(checked, findings=in_order([*checked.findings, *findings]), signed=signed)
+    details, signed = verdict.details, list[SystemSignOff]()
+    verdict.findings += presented(details.tree.root, _findings(details, made_of, signed))
+    details.signed = signed
+    verdict.refused_by += [f"sign-off of {system.system}" for system in signed if system.blocks]
 
 
-def _findings(checked: Checked, made_of: TreeInputs, signed: list[SystemSignOff]) -> Iterator[Finding]:
+def _findings(details: TreeDetails, made_of: TreeInputs, signed: list[SystemSignOff]) -> Iterator[Finding]:
     """Yield the differences between a tree and its runs, and add the sign-off of each system to `signed`."""
-    tree = checked.tree
+    tree = details.tree
     # files that `submit` builds from the runs of each system; None: unknown
     built: dict[tuple[str, str], list[set[Path] | None]] = {}
     with with_scorer(made_of.sources) as (sources, _):
-        for home, places in groupby(checked.places, lambda one: (one.division, one.organization, one.system)):
+        for home, places in groupby(details.places, lambda one: (one.division, one.organization, one.system)):
             files, sign_off_of = yield from _compare_system(tree, [*places], replace(made_of, sources=sources))
             built.setdefault(home[:2], []).append(files)
             signed += [sign_off_of] if home[0] != "open" else []
@@ -151,10 +152,10 @@ def _compare_system(
         with temporary_folder("check-") as folder:
             request = _request(tree, first, folder / "tree", results, candidates[0].manifests(), made_of)
             outcome = judge_results(request, candidates, lambda text: None)
-            refusals = outcome.findings
+            refusals = outcome.all_findings
             if request.division != "open":
                 refusals = refusals or [*unsigned_audits(candidates, made_of.sources)]
-                signed = replace(signed, verdict=sign_off_runs(candidates, made_of.sources))
+                signed = replace(signed, verdict=record(sign_off_runs(candidates, made_of.sources)))
                 yield from _check_calibration(tree.documentation(first.division, first.organization), manifests)
             for refusal in refusals:
                 yield compared(
@@ -162,7 +163,7 @@ def _compare_system(
                 )
             code = tree.source(first.division, first.organization)
             source = yield from _source(made_of.source, manifests, code)
-            build(outcome, describe_system(request, candidates), source or SourceCode({}, ""), {})
+            build(outcome.details, describe_system(request, candidates), source or SourceCode({}, ""), {})
             expected = {path.relative_to(request.output): path for path in files_below(request.output)}
             if source is None:
                 of_code = code.relative_to(tree.root)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 
 _ROWS, _LIMITS = "rows of the dataset", "token latency limits"
 # Setting or fact that a rule checks. The first finding of a cause has the fix.

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, Severity, compared
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, Severity, compared
 from compliance.techniques.declaration import OF_TECHNIQUES, SUPPORT_STATUS, SUPPORT_STATUSES
 from compliance.techniques.technique_registry import QUALITY_STATUSES, Registries
 from runs.record.technique import BASELINE, NO_VARIANT, pair_of

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.techniques.declaration import QUALITY_BASELINE, QUALITY_RESULTS, Declaration
 from compliance.techniques.declaration_rules import claims_support
 from compliance.techniques.quality_evidence import QualityEvidence

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compliance.judge.finding import Finding
-from compliance.results.find_results import ResultRuns
-from compliance.results.result_verdict import ResultVerdict
-from compliance.results.run_verdict import RunVerdict
+from compliance.judge.verdict import Finding
+from compliance.results.details import ResultVerdict, RunVerdict, part_of
+from compliance.results.result import Result
 from runs.files.writing import sha256_of
 from runs.record.fingerprint import LOSSY, describe_differences, differences, run_fingerprint
 from runs.record.finished_run import ACCURACY, PERFORMANCE
@@ -46,9 +45,9 @@ class QualityEvidence:
         return self.unknown + self.failures
 
 
-def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvidence:
+def quality_evidence(result: Result, verdict: ResultVerdict) -> QualityEvidence:
     """Return the verdict on the accuracy run of a result, taken from the verdict of `verify_result`."""
-    run, part = result.run(ACCURACY), verdict.part("accuracy")
+    run, part = result.run(ACCURACY), part_of(verdict, "accuracy")
     if run is None:
         return QualityEvidence()
     evidence = QualityEvidence(str(run.dir.root), evaluation=run.benchmark.quality_eval)
@@ -60,14 +59,14 @@ def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvide
     failures = [finding.sentence for finding in failed if finding.rule not in SCORES_UNKNOWN]
     unknown = [finding.sentence for finding in part.contradictions]
     unknown += [finding.sentence for finding in failed if finding.rule in SCORES_UNKNOWN]
-    if not part.scored_again:
+    if not part.details.scored_again:
         unknown.append("the responses were not rescored, so the scores are not verified")
     performance = result.run(PERFORMANCE)
     if performance is not None:
-        failures += [finding.sentence for finding in verdict.of("error")]
+        failures += [finding.sentence for finding in verdict.violated]
         different = differences(run_fingerprint(performance), run_fingerprint(run), LOSSY)
         failures += describe_differences(different, "in the performance run", "in the accuracy run")
-    scores, target = part.details.get("scores"), part.details.get("target")
+    scores, target = part.details.values.get("scores"), part.details.values.get("target")
     deltas = [
         f"{name} {100 * (scores[name] / reference - 1):+.2f}%"
         for name, reference in (target or {}).items()

@@ -6,16 +6,15 @@ and unregistered names close it with `strict` only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance.judge.check import WITHOUT_INPUT, Need, check_of, decides, judge
-from compliance.judge.finding import Finding, Severity, compared
-from compliance.judge.rule import OURS
-from compliance.judge.text import by_severity, finding_lines, not_judged_lines
-from compliance.judge.verdict import Verdict
+from compliance.judge.record import not_applied_record
+from compliance.judge.rule import OURS, Need, check_of, decides
+from compliance.judge.text import Layout, by_severity, text
+from compliance.judge.verdict import Finding, Policy, Severity, Subject, Verdict, compared, judge, not_applied
 from compliance.techniques.declaration import (
     FIELD_NAMES,
     QUALITY_BASELINE,
@@ -39,96 +38,46 @@ GATE_ID = "mechanism_compression_quality"
 GATE_LABEL = "Declared technique, its registration and its quality evaluation"
 # Rules that a row must meet if it declares its technique as supported, in the gate and in the result store.
 _OF_SUPPORT = frozenset({"gate/quality_evaluated", COMPLETED, "gate/mechanism_misdeclared"})
+_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note", "pass")
 _ALLOWED = {True: "technique allowed", False: "technique not allowed", None: "unknown"}
 _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_variant", "support_status")
 
 
 @dataclass
-class RowOutcome(Verdict):
-    """The verdict on a row: FAIL if it violates a rule of the gate, FLAG if facts are missing."""
+class RowDetails:
+    """What the gate states of a row besides the findings. A row has the verdict FLAG if facts are missing."""
 
-    strict: bool
     source: str
     file: Path  # file with the declaration
     row: dict[str, Any]
     divisions: dict[str, dict[str, Any]]
     evaluation: Evaluation
 
-    @property
-    def title(self) -> str:
-        variant, scenario = self.row.get("mechanism_variant"), self.row.get("scenario")
-        name = f"{self.row['mechanism']}{f'/{variant}' if variant else ''}"
-        return f"{name}, {scenario}" if scenario else name
-
-    @property
-    def failed(self) -> list[Finding]:
-        """The findings that close the gate."""
-        return self.of("error", "warning") if self.strict else self.of("error")
-
-    @property
-    def to_review(self) -> list[Finding]:
-        """The findings that need a review and do not close the gate."""
-        return self.of("note") if self.strict else self.of("warning", "note")
-
-    @property
-    def word(self) -> str:
-        return "FAIL" if self.failed else "warning" if self.of("warning") else "pass"
-
-    def with_other_files(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """Yield the findings without the row's own file, because the report names this file once for the row."""
-        return (replace(one, files=()) if one.files == (self.file,) else one for one in findings)
-
     def with_reference(self, **more: Any) -> dict[str, Any]:
         return {"source": self.source, **{name: self.row.get(name) for name in _REFERENCE}, **more}
 
+    def as_json(self, verdict: "RowVerdict", common: dict[str, Any]) -> dict[str, Any]:
+        return common
+
 
 @dataclass
-class GateOutcome(Verdict):
-    """The verdict on all rows. Findings on a single row are in the verdict on that row."""
+class GateDetails:
+    """What the gate states of all rows. Findings on a single row are in the verdict on that row."""
 
     strict: bool
-    matched: list[RowOutcome] = field(default_factory=list)
     division: GateDivision | None = None
     not_matched: int = 0  # number of rows that declare no technique
 
-    @property
-    def members(self) -> Sequence[Verdict]:
-        return self.matched
-
-    def _pairs(self, severity: Severity) -> list[str]:
-        return [one.numbers["pair"] for one in self.of(severity) if one.rule == "gate/coverage"]
-
-    @property
-    def missing_coverage(self) -> list[str]:
-        """Expected techniques (--expect) that no row declares."""
-        return self._pairs("error")
-
-    @property
-    def unexpected_coverage(self) -> list[str]:
-        return self._pairs("note")
-
-    @property
-    def failing(self) -> list[RowOutcome]:
-        return [row for row in self.matched if row.failed]
-
-    @property
-    def status(self) -> Literal["pass", "fail", "no_rows"]:
-        if self.matched or self.missing_coverage:
-            return "fail" if self.closed else "pass"
-        return "no_rows"
-
-    @property
-    def closed(self) -> bool:
-        """True if the gate is closed. With `strict`, it is also closed if a row has the verdict FLAG."""
-        return self.exit_code(strict=self.strict) is not ExitCode.OK
-
-    def record(self, *, strict: bool = False) -> dict[str, Any]:
+    def as_json(self, verdict: "GateVerdict", common: dict[str, Any]) -> dict[str, Any]:
         """Return the report in plain types. `overall` is `partial` if no row declares a technique."""
-        return super().record(strict=strict or self.strict) | {
+        rows, status = verdict.parts, gate_status(verdict)
+        entries = [(entry, row.name) for row in rows for entry in not_applied(row) if entry.lacks_input]
+        return common | {
             "schema_version": "1.0.0",
-            "findings": [finding.as_json() for one in (*self.matched, self) for finding in one.findings],
-            "overall": {"no_rows": "partial"}.get(self.status, self.status),
-            "closed": self.closed,
+            "exit_code": int(gate_exit_code(verdict)),
+            "not_judged": [not_applied_record(entry, name) for entry, name in entries],
+            "overall": {"no_rows": "partial"}.get(status, status),
+            "closed": is_closed(verdict),
             "advisory": not self.strict,
             "division": self.division,
             "claim_boundary": CERTIFICATION,
@@ -137,67 +86,127 @@ class GateOutcome(Verdict):
                 {
                     "id": GATE_ID,
                     "label": GATE_LABEL,
-                    "status": self.status,
-                    "matched_rows": len(self.matched),
+                    "status": status,
+                    "matched_rows": len(rows),
                     "failing_rows": [
-                        row.with_reference(failed_criteria=_texts(row.failed), refuted=row.outcome == "FAIL")
-                        for row in self.failing
+                        row.details.with_reference(failed_criteria=_texts(failed), refuted=row.outcome == "FAIL")
+                        for row in rows
+                        if (failed := closing(row, self.strict))
                     ],
                     "review_required_rows": [
-                        row.with_reference(review=[one.sentence for one in notes])
-                        for row in self.matched
-                        if (notes := row.to_review)
+                        row.details.with_reference(review=[one.sentence for one in notes])
+                        for row in rows
+                        if (notes := row.of("note") if self.strict else row.of("warning", "note"))
                     ],
-                    "missing_coverage": self.missing_coverage,
-                    "unexpected_coverage": self.unexpected_coverage,
+                    "missing_coverage": _pairs(verdict, "error"),
+                    "unexpected_coverage": _pairs(verdict, "note"),
                 }
             ],
-            "eligibility": [row.with_reference(**row.divisions) for row in self.matched],
-            "evaluations": [row.with_reference(**row.evaluation.record()) for row in self.matched],
+            "eligibility": [row.details.with_reference(**row.details.divisions) for row in rows],
+            "evaluations": [row.details.with_reference(**row.details.evaluation.record()) for row in rows],
         }
 
-    def as_text(self) -> str:
-        """Return the report as text: each row with its findings, then the outcome."""
-        lines = []
-        for row in self.matched:
-            lines += [
-                f"{row.word}: {row.title}  ({row.source})",
-                *finding_lines(row, row.with_other_files(by_severity(row)), with_place=True),
-                *not_judged_lines(row),
-                *([f"  quality evaluation: {row.evaluation.text}"] if row.evaluation.how else []),
-            ]
-            for division, state in row.divisions.items():
-                why = "" if state["eligible"] else f": {state['reason']}"
-                lines.append(f"  {division} division: {_ALLOWED[state['eligible']]}{why}")
-        lines += [*finding_lines(self, by_severity(self), with_place=True), self._last_line()]
-        return printable("\n".join(lines) + "\n", lines=True)
 
-    def as_markdown(self) -> str:
-        """Return a table of the rows and the findings on each row, as Markdown."""
-        table = [["row", "tier", "quality evaluation", "outcome", "closed", "open"], ["---"] * 6]
-        lines = [f"# {GATE_ID}", "", self._last_line(), ""]
-        for row in self.matched:
-            divisions = [_ALLOWED[row.divisions[name]["eligible"]] for name in ("closed", "open")]
-            shown = (row.row.get("support_status"), row.evaluation.how)
-            table.append([row.title, *(str(cell or "–") for cell in shown), row.word, *divisions])
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in table]
-        for row in self.matched:
-            if row.findings:
-                texts = _texts(row.of("error", "warning", "note"))
-                lines += ["", f"## {row.title}", "", row.source, "", *(f"- {sentence}" for sentence in texts)]
-        lines += ["", *(f"- {sentence}" for sentence in _texts(self.findings))]
-        return printable("\n".join(lines).rstrip() + "\n", lines=True)
+RowVerdict = Verdict[RowDetails]
+GateVerdict = Verdict[GateDetails]
 
-    def _last_line(self) -> str:
-        counts = f"{counted(len(self.matched), 'row')} checked, {len(self.failing)} failing"
-        if self.not_matched:
-            counts += f", {self.not_matched} without a declaration"
-        how = "closed" if self.closed else "open (with --strict: closed)"
-        if not self.matched:
-            how += ": no rows to check"
-        elif self.outcome == "PASS":
-            how = "open"
-        return f"gate {GATE_ID}: {how}; {counts}"
+
+def closing(row: RowVerdict, strict: bool) -> list[Finding]:
+    """Return the findings on a row that close the gate."""
+    return row.of("error", "warning") if strict else row.of("error")
+
+
+def _pairs(verdict: GateVerdict, severity: Severity) -> list[str]:
+    """Return the expected techniques (--expect) that no row declares, or with "note" the unexpected techniques."""
+    return [one.numbers["pair"] for one in verdict.findings if one.rule == "gate/coverage" and one.severity == severity]
+
+
+def gate_status(verdict: GateVerdict) -> Literal["pass", "fail", "no_rows"]:
+    """Return the status of the gate."""
+    if verdict.parts or _pairs(verdict, "error"):
+        return "fail" if is_closed(verdict) else "pass"
+    return "no_rows"
+
+
+def gate_exit_code(verdict: GateVerdict) -> ExitCode:
+    """Return the exit code. With `strict`, it is also negative if a row has the verdict FLAG."""
+    return verdict.exit_code(strict=verdict.details.strict)
+
+
+def is_closed(verdict: GateVerdict) -> bool:
+    """Return True if the gate is closed."""
+    return gate_exit_code(verdict) is not ExitCode.OK
+
+
+def _word(row: RowVerdict, strict: bool) -> str:
+    return "FAIL" if closing(row, strict) else "warning" if row.of("warning") else "pass"
+
+
+def gate_text(verdict: GateVerdict) -> str:
+    """Return the report as text: each row with its findings, then the outcome."""
+    strict = verdict.details.strict
+    row_layout = Layout(
+        lambda row: (f"{_word(row, strict)}: {row.name}  ({row.details.source})",),
+        shown=_findings_on_row,
+        with_place=True,
+        tail=_row_tail,
+    )
+    return text(
+        verdict,
+        Layout(
+            part=row_layout,
+            shown=lambda gate: sorted(gate.findings, key=lambda one: _SEVERITIES.index(one.severity)),
+            with_place=True,
+            with_not_applied=False,
+            tail=lambda gate: (_last_line(gate),),
+        ),
+    )
+
+
+def _findings_on_row(row: RowVerdict) -> Iterator[Finding]:
+    """Yield the findings, most severe first, without the row's own file, which the first line names."""
+    own_file = (row.details.file,)
+    return (replace(one, files=()) if one.files == own_file else one for one in by_severity(row))
+
+
+def _row_tail(row: RowVerdict) -> Iterator[str]:
+    if row.details.evaluation.how:
+        yield f"  quality evaluation: {row.details.evaluation.text}"
+    for division, state in row.details.divisions.items():
+        why = "" if state["eligible"] else f": {state['reason']}"
+        yield f"  {division} division: {_ALLOWED[state['eligible']]}{why}"
+
+
+def gate_markdown(verdict: GateVerdict) -> str:
+    """Return a table of the rows and the findings on each row, as Markdown."""
+    table = [["row", "tier", "quality evaluation", "outcome", "closed", "open"], ["---"] * 6]
+    lines = [f"# {GATE_ID}", "", _last_line(verdict), ""]
+    for row in verdict.parts:
+        details = row.details
+        divisions = [_ALLOWED[details.divisions[name]["eligible"]] for name in ("closed", "open")]
+        shown = (details.row.get("support_status"), details.evaluation.how)
+        cells = [row.name, *(str(cell or "–") for cell in shown), _word(row, verdict.details.strict), *divisions]
+        table.append(cells)
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in table]
+    for row in verdict.parts:
+        if row.findings:
+            texts = _texts(row.of("error", "warning", "note"))
+            lines += ["", f"## {row.name}", "", row.details.source, "", *(f"- {sentence}" for sentence in texts)]
+    lines += ["", *(f"- {sentence}" for sentence in _texts(verdict.findings))]
+    return printable("\n".join(lines).rstrip() + "\n", lines=True)
+
+
+def _last_line(verdict: GateVerdict) -> str:
+    rows, strict = verdict.parts, verdict.details.strict
+    counts = f"{counted(len(rows), 'row')} checked, {sum(bool(closing(row, strict)) for row in rows)} failing"
+    if verdict.details.not_matched:
+        counts += f", {verdict.details.not_matched} without a declaration"
+    how = "closed" if is_closed(verdict) else "open (with --strict: closed)"
+    if not rows:
+        how += ": no rows to check"
+    elif verdict.outcome == "PASS":
+        how = "open"
+    return f"gate {GATE_ID}: {how}; {counts}"
 
 
 def _texts(findings: list[Finding]) -> list[str]:
@@ -205,17 +214,25 @@ def _texts(findings: list[Finding]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class RowEvidence:
+class RowEvidence(Subject):
     """A row that declares a technique, with the registries and the division for its check."""
 
     judged: TechniqueRow
     registries: Registries
     division: GateDivision | None  # division in which the row must be eligible
 
+    kind = "row"
+
+    @property
+    def name(self) -> str:
+        variant, scenario = self.row.get("mechanism_variant"), self.row.get("scenario")
+        name = f"{self.row['mechanism']}{f'/{variant}' if variant else ''}"
+        return f"{name}, {scenario}" if scenario else name
+
     def absent(self, need: Need) -> str:
-        """Return the reason why a part is missing; empty if it is available."""
-        is_absent = need == "files" and self.judged.quality is None
-        return "the row's run directory is not available" if is_absent else ""
+        if need != "files":
+            return super().absent(need)
+        return "the row's run directory is not available" if self.judged.quality is None else ""
 
     @cached_property
     def declared(self) -> Declaration:
@@ -247,15 +264,20 @@ class RowEvidence:
 
 
 @dataclass(frozen=True)
-class RowsEvidence:
+class RowsEvidence(Subject):
     """All rows of a gate."""
 
-    declared: list[dict[str, Any]]
+    rows: list[RowEvidence]
     undeclared: int
     expected: frozenset[str]  # pairs "mechanism/variant"
+    strict: bool
+    division: GateDivision | None
 
-    def absent(self, _: Need) -> str:
-        return ""
+    kind = "rows"
+
+    @property
+    def parts(self) -> Sequence[RowEvidence]:
+        return self.rows
 
 
 def judge_rows(
@@ -265,7 +287,7 @@ def judge_rows(
     strict: bool = False,
     division: GateDivision | None = None,
     expected: Iterable[str] = (),
-) -> GateOutcome:
+) -> GateVerdict:
     """Apply the gate.
 
     Args:
@@ -277,28 +299,8 @@ def judge_rows(
     """
     all_rows = list(rows)
     declared = [judged for judged in all_rows if judged.engine or not is_empty(judged.row.get("mechanism"))]
-    matched = [_judge_row(RowEvidence(judged, registries, division), strict=strict) for judged in declared]
-    not_matched = len(all_rows) - len(declared)
-    judgement = judge(RowsEvidence([one.row for one in matched], not_matched, frozenset(expected)), ROWS_CHECKS)
-    not_judged = [replace(one, results=(row.title,)) for row in matched for one in row.not_judged]
-    return GateOutcome(strict, matched, division, not_matched, findings=judgement.findings, not_judged=not_judged)
-
-
-def _judge_row(evidence: RowEvidence, *, strict: bool = False) -> RowOutcome:
-    judgement = judge(evidence, ROW_CHECKS)
-    not_judged = [one for one in judgement.not_judged if one.what == WITHOUT_INPUT]
-    file = evidence.judged.file
-    findings = [one if one.files else replace(one, files=(file,)) for one in judgement.findings]
-    return RowOutcome(
-        strict,
-        evidence.judged.source,
-        file,
-        evidence.row,
-        evidence.divisions,
-        evidence.evaluation,
-        findings=findings,
-        not_judged=not_judged,
-    )
+    subjects = [RowEvidence(judged, registries, division) for judged in declared]
+    return judge(RowsEvidence(subjects, len(all_rows) - len(declared), frozenset(expected), strict, division), GATE)
 
 
 def stored_row(judged: TechniqueRow, registries: Registries) -> dict[str, Any]:
@@ -307,13 +309,13 @@ def stored_row(judged: TechniqueRow, registries: Registries) -> dict[str, Any]:
     Support that the gate does not confirm becomes a reviewed preview, with the reason in `support_status_reason`. A row
     whose technique contradicts the engine has no certification.
     """
-    outcome = _judge_row(RowEvidence(judged, registries, None))
-    results, refuted = outcome.evaluation.results, [one for one in outcome.of("error") if one.rule in _OF_SUPPORT]
+    verdict: RowVerdict = judge(RowEvidence(judged, registries, None), GATE)
+    evaluation, refuted = verdict.details.evaluation, [one for one in verdict.of("error") if one.rule in _OF_SUPPORT]
     row = judged.row | {
-        "quality_evidence": outcome.evaluation.how,
-        "quality_results_sha256": results and results.sha256,
+        "quality_evidence": evaluation.how,
+        "quality_results_sha256": evaluation.results and evaluation.results.sha256,
         "support_status_reason": None,
-        "evidence": judged.row["evidence"] | {"evaluation": outcome.evaluation.record()},
+        "evidence": judged.row["evidence"] | {"evaluation": evaluation.record()},
     }
     if refuted and claims_support(row):
         row[SUPPORT_STATUS] = "reviewed_preview"
@@ -413,8 +415,8 @@ def _review(evidence: RowEvidence) -> Iterator[Finding]:
      "declare the technique of each row, or remove the row"),
 )  # fmt: skip
 def _rows_declared(evidence: RowsEvidence) -> Iterator[Finding]:
-    if evidence.undeclared or not evidence.declared:
-        count = len(evidence.declared) + evidence.undeclared
+    if evidence.undeclared or not evidence.rows:
+        count = len(evidence.rows) + evidence.undeclared
         share, required = f"{evidence.undeclared} of {count}", "0, and at least 1 row"
         yield compared("gate/rows_declared", False, share, required, text="rows without a declaration")
 
@@ -426,7 +428,7 @@ def _rows_declared(evidence: RowsEvidence) -> Iterator[Finding]:
     applies=lambda of: "" if of.expected else "--expect was not given",
 )  # fmt: skip
 def _coverage(evidence: RowsEvidence) -> Iterator[Finding]:
-    pairs = {"/".join(pair_of(row)) for row in evidence.declared}
+    pairs = {"/".join(pair_of(subject.row)) for subject in evidence.rows}
     for pair in sorted(evidence.expected - pairs):
         yield compared("gate/coverage", False, "missing", "at least 1 row", text=f"row of {pair}", pair=pair)
     for pair in sorted(pairs - evidence.expected):
@@ -449,3 +451,24 @@ ROW_CHECKS = (
     *map(check_of, (_eligible, _verified, _recorded, _review)),
 )
 ROWS_CHECKS = tuple(map(check_of, (_rows_declared, _coverage)))
+
+
+def _with_file(subject: RowEvidence | RowsEvidence, findings: list[Finding]) -> list[Finding]:
+    """Return the findings on a row, each with a file."""
+    if isinstance(subject, RowsEvidence):
+        return findings
+    return [finding if finding.files else replace(finding, files=(subject.judged.file,)) for finding in findings]
+
+
+def _row_details(row: RowEvidence, _: RowVerdict) -> RowDetails:
+    return RowDetails(row.judged.source, row.judged.file, row.row, row.divisions, row.evaluation)
+
+
+GATE = Policy(
+    checks={"row": ROW_CHECKS, "rows": ROWS_CHECKS},
+    present=_with_file,
+    details={
+        "row": _row_details,
+        "rows": lambda rows, _: GateDetails(rows.strict, rows.division, rows.undeclared),
+    },
+)

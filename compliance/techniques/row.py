@@ -14,8 +14,10 @@ from typing import Any
 
 from compliance.audits.state import audit_state, result_homes
 from compliance.mlperf_endpoints import judge_of
-from compliance.results.find_results import ResultRuns, find_results
-from compliance.results.result_verdict import ResultVerdict, verify_result
+from compliance.results.details import ResultVerdict, is_misplaced, lacks_support
+from compliance.results.find_results import find_results
+from compliance.results.policy import verify_result
+from compliance.results.result import Result
 from compliance.results.scoring import ScoreSources
 from compliance.techniques.declaration import (
     QUALITY_BASELINE,
@@ -86,7 +88,7 @@ def rows_of_runs(
     return [*rows.values(), *(_row_of_folder(path, declaration, registries, sources) for path in folders)]
 
 
-def _home(result: ResultRuns) -> Path:
+def _home(result: Result) -> Path:
     """Return the directory of a result; the repeated runs performance/run_1, performance/run_2, … have one."""
     home = result.home.resolve()
     return home.parent.parent if home.parent.name == "performance" and home.name.startswith("run_") else home
@@ -110,11 +112,11 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
     """Return the row of a run directory of the MLPerf Endpoints client. The server is unknown there."""
     judge = judge_of("verdict")
     verdict = judge.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
-    run, hashes = verdict.run, judge.folder_hashes(path)
+    run, hashes = verdict.details.run, judge.folder_hashes(path)
     if run is None or run.config is None or not (first := hashes.get(EVENTS) or hashes.get(SUMMARY)):
         raise verdict.error or InputError(f"{path}: no measured run found", f"restore {CONFIG} and {EVENTS}")
     pattern, params = run.config.settings.load_pattern, run.config.model_params
-    model_params, measured = run.raw_config.get("model_params") or {}, verdict.measured
+    model_params, measured = run.raw_config.get("model_params") or {}, verdict.details.measured
     sampling = {name: model_params.get(name) for name in ("temperature", "top_p", "max_new_tokens")}
     is_measured = verdict.outcome != "ERROR"
     columns: dict[ColumnSource, Columns] = {
@@ -133,7 +135,7 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
         "numbers": measured
         | {
             "numbers_from": EVENTS,
-            "samples": verdict.numbers.get("tracked_samples_completed"),
+            "samples": verdict.details.numbers.get("tracked_samples_completed"),
             "throughput_tok_s": measured.get("tokens_per_second"),
         },
     }
@@ -142,7 +144,7 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
 
 
 def _row_of_result(
-    result: ResultRuns,
+    result: Result,
     declaration: Declaration,
     registries: Registries,
     sources: ScoreSources,
@@ -174,7 +176,7 @@ def _row_of_result(
     return _row_of_files(columns, result, verdict, run_dir, manifest, declaration, registries)
 
 
-def row_to_submit(result: ResultRuns, verdict: ResultVerdict, run: FinishedRun, registries: Registries) -> TechniqueRow:
+def row_to_submit(result: Result, verdict: ResultVerdict, run: FinishedRun, registries: Registries) -> TechniqueRow:
     """Return the row of a result without its numbers. `verdict` is the verdict of verify on the result."""
     columns = _columns_of_finished_run(str(result.home.resolve()))
     return _row_of_files(columns, result, verdict, run.dir, run.manifest, declaration_of(), registries)
@@ -200,7 +202,7 @@ def _columns_of_finished_run(directory: str) -> dict[ColumnSource, Columns]:
 
 def _row_of_files(
     columns: dict[ColumnSource, Columns],
-    result: ResultRuns,
+    result: Result,
     verdict: ResultVerdict,
     run_dir: RunDir,
     manifest: Manifest | None,
@@ -256,15 +258,15 @@ def _row_with_declaration(
     return TechniqueRow(row, row["run_directory"], file, engine, quality, invalid)
 
 
-def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | None) -> Columns:
+def _status(result: Result, verdict: ResultVerdict, manifest: Manifest | None) -> Columns:
     """Return the values of the columns `status` (success, failed or timeout) and `valid` (1 or 0).
 
     `status` is None if no verdict is possible. `valid` is None if files contradict each other or an input is missing.
     """
     error = result.error or verdict.error
     if error is None:
-        failed = [*verdict.of("error"), *(finding for part in verdict.parts for finding in decisive(part))]
-        mixed = verdict.contradictions or any(part.misplaced for part in verdict.parts)
+        failed = [*verdict.violated, *(finding for part in verdict.parts for finding in decisive(part))]
+        mixed = verdict.contradictions or any(is_misplaced(part) for part in verdict.parts)
         valid: int | None = int(verdict.outcome == "PASS")
         if failed and all(finding.rule in SCORES_UNKNOWN for finding in failed):  # only the accuracy is unknown
             valid = None if result.run(PERFORMANCE) is None else 1
@@ -275,7 +277,7 @@ def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | Non
             "certification": None if mixed else CERTIFICATION,
         }
     stalled = manifest is not None and (manifest.error or {}).get("cause") == StalledError.cause
-    status = "timeout" if stalled else None if verdict.no_verdict else "failed"
+    status = "timeout" if stalled else None if lacks_support(verdict) else "failed"
     return {"status": status, "valid": None, "error_message": error.message, "certification": None}
 
 
@@ -335,7 +337,7 @@ def _numbers(run: FinishedRun | None) -> Columns:
     }
 
 
-def _audits(result: ResultRuns, run: FinishedRun | None) -> str | None:
+def _audits(result: Result, run: FinishedRun | None) -> str | None:
     """Re-evaluate each audit in the result's directory. Return the outcomes as JSON, such as {"TEST06": "PASS"}."""
     outcomes: dict[str, str] = {}
     homes = result_homes(*(one.dir.root for one in result.runs), named=result.home)

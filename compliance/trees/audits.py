@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -11,16 +11,15 @@ from pathlib import Path
 from compliance.accuracy.accuracy_text import stated_score
 from compliance.audits.catalog.test06 import LOGGED_SAMPLES, OfficialTest06
 from compliance.audits.logged_tokens import faults_in_text, judge_entries, text_not_of
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, Severity, compared
-from compliance.judge.rule import OURS, Rank
+from compliance.judge.rule import OURS, Rank, check_of, decides
+from compliance.judge.verdict import Finding, NotApplied, Severity, compared
 from compliance.results.logged_responses import not_as_issued
 from compliance.results.official_rules import seeds
 from compliance.results.performance import error_records
 from compliance.results.truncate import is_truncated
 from compliance.trees.findings import MISSING, UNSAFE, Reads, is_folder, is_regular, is_safe, read_tree_text
 from compliance.trees.runs import free_seeds, log_findings, scenario_findings, violations
-from compliance.trees.tree_evidence import STREAM_LATENCIES, Result, RunIdentity, read_log
+from compliance.trees.tree_evidence import DETAIL, RESPONSES, STREAM_LATENCIES, Result, RunIdentity, read_log
 from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files.writing import sha256_of
@@ -78,9 +77,12 @@ MUST_NOT_BE_ZERO = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_m
     ("audit-errors", "error", OURS, "error records in the log of the audit run", "repeat the audit"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -> Iterator[Finding]:
-    """Check the settings and numbers in the log of an audit run. The run need not be VALID."""
-    result.met("audit-settings", "audit-errors")
+def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -> Reads[bool]:
+    """Check the settings and numbers in the log of an audit run. The run need not be VALID.
+
+    Returns:
+        True if the logged responses were compared with the issued samples.
+    """
     problems = [*log_findings(run, detail), *scenario_findings("audit-settings", result, detail)]
     if not free_seeds(result):
         problems.append(seeds("perf-seeds", detail, (result.tree.round.name,)))
@@ -102,7 +104,7 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
     if not all(any(text in str(record.value) for text in expected) for record in detail.errors):
         problems.append(error_records("audit-errors", detail))
     yield from violations(run, problems)
-    yield from _check_order(result, test, detail)
+    return (yield from _check_order(result, test, detail))
 
 
 @dataclass(frozen=True)
@@ -149,20 +151,23 @@ class _Audit:
      "run the audit's verification script on the submitted runs"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[RunIdentity]) -> Iterator[Finding]:
+def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[RunIdentity]) -> Reads[bool]:
     """Check the texts of an audit. Other checks report missing texts.
 
     Args:
         folder: directory of the audit.
         runs: the performance run and the audit run, if their logs are readable.
+
+    Returns:
+        True if a text was read.
     """
-    audit = _Audit(result, test, folder, runs)
+    audit, is_read = _Audit(result, test, folder, runs), False
     for name in AUDIT_TEXTS[test]:
         path = folder / name
         text = (yield from read_tree_text(path, "audit-verdict")) if is_regular(path) else None
         if text is None:
             continue
-        result.met("audit-verdict", "audit-numbers", *(["audit-fallback"] if test == "TEST01" else []))
+        is_read = True
         shown = [(key.lower(), value) for key, value in _STATED.findall(text)]
         stated = dict(shown)
         scores = [folder / "accuracy" / one for one in FALLBACK]
@@ -187,6 +192,7 @@ def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[Ru
                     yield audit.differs(
                         "audit-numbers", path, f"{key} is {value}", f"{wanted:.10g}", *sources, decided_by=[key]
                     )
+    return is_read
 
 
 def _scores_apart(result: Result, baseline: str, audit: str) -> Iterator[str]:
@@ -294,22 +300,39 @@ def _score(test: str, run: RunIdentity) -> float | None:
 TEST = OfficialTest06.name
 
 
-def check_audit(result: Result) -> Reads[RunIdentity | None]:
+_OF_RESPONSES = ("audit-log", "audit-answers", "audit-text-differs")
+_ABSENT = "the result has no TEST06"
+WITHOUT_AUDIT_LOG = NotApplied(
+    f"the performance/run_1/{DETAIL} of an audit", ("audit-settings", "audit-errors"), lacks_input=True
+)
+
+
+def check_audit(result: Result) -> Generator[Finding | NotApplied, None, RunIdentity | None]:
     """Check TEST06 if its directory exists. Return its run, which is later compared with other runs."""
     scenario = result.scenario
     folder = result.tree.audit(result.place, TEST)
     if scenario is None or not is_folder(folder):
+        yield NotApplied(_ABSENT, check_of(check_audit, *OF_TEST06).rules)
+        yield _without(f"accuracy/{RESPONSES}", *_OF_RESPONSES)
+        yield _without(f"performance/run_1/{DETAIL}", "audit-order")
+        yield WITHOUT_AUDIT_LOG
         return None
     text = folder / OfficialTest06.text_name
     lines = yield from _check_text(result, scenario, text)
     responses = RunDir(folder / "accuracy").accuracy_log
     entries = yield from _read_entries(result, responses, required=not result.is_open and TEST in result.entry.audits)
-    if entries is not None:
+    if entries is None or lines is None:
+        yield _without(f"accuracy/{RESPONSES}", "audit-text-differs")
+    if entries is None:
+        yield _without(f"accuracy/{RESPONSES}", "audit-answers")
+    else:
         yield from _check_entries(result, result.benchmark, scenario, responses, entries)
         if lines is not None:
             yield from _check_text_of_entries(result, scenario, text, lines, entries)
     run = RunDir(folder / "performance" / "run_1")
     if not is_folder(run.root):
+        yield _without(f"performance/run_1/{DETAIL}", "audit-order")
+        yield WITHOUT_AUDIT_LOG
         # The official script deletes the detail log of the audit run. So only the responses identify this run.
         identity = RunIdentity("audit", run.detail)
         if is_regular(responses) and responses.stat().st_size > LOGGED_SAMPLES:
@@ -317,9 +340,16 @@ def check_audit(result: Result) -> Reads[RunIdentity | None]:
         return identity
     detail = yield from read_log(run)
     if detail is None:
+        yield _without(f"performance/run_1/{DETAIL}", "audit-order")
+        yield WITHOUT_AUDIT_LOG
         return None
-    yield from check_audit_run(result, TEST, run, detail)
+    if not (yield from check_audit_run(result, TEST, run, detail)):
+        yield _without(f"performance/run_1/{DETAIL}", "audit-order")
     return RunIdentity.of("audit", run, detail)
+
+
+def _without(path: str, *rules: str) -> NotApplied:
+    return NotApplied(f"{TEST}/{path}", rules, lacks_input=True)
 
 
 @decides(
@@ -330,7 +360,6 @@ def check_audit(result: Result) -> Reads[RunIdentity | None]:
 )  # fmt: skip
 def _check_text(result: Result, scenario: Scenario, path: Path) -> Reads[set[str] | None]:
     """Check the lines of verify_accuracy.txt, and return them; None if it is unreadable."""
-    result.met("audit-text")
     text = yield from read_tree_text(path, "audit-text")
     if text is None:
         return None
@@ -349,7 +378,6 @@ def _check_text(result: Result, scenario: Scenario, path: Path) -> Reads[set[str
 def _check_text_of_entries(
     result: Result, scenario: Scenario, text: Path, lines: set[str], entries: list[AccuracyEntry]
 ) -> Iterator[Finding]:
-    result.met("audit-text-differs")
     for stated, wanted, line in text_not_of(entries, lines, scenario):
         yield compared("audit-text-differs", False, stated, wanted, text, decided_by=[line] if line else [])
 
@@ -361,7 +389,6 @@ def _check_text_of_entries(
     rank=Rank.AUDITS,
 )  # fmt: skip
 def _read_entries(result: Result, path: Path, *, required: bool) -> Reads[list[AccuracyEntry] | None]:
-    result.met("audit-log")
     if not is_regular(path):
         if required or path.is_symlink():
             yield compared("audit-log", False, MISSING, "LoadGen's own log", path)
@@ -400,14 +427,10 @@ def _check_entries(
         max_tokens=benchmark.sampling["performance"].max_tokens if model and benchmark else None,
     )
     for check in checks:
-        result.judged.applied.add(check.rule)
-        if check.violated and (entries or check.rule == "test06-count"):
-            value, required = check.found, check.required
-            keys = check.decided_by
-            yield compared(
-                check.rule, False, value, required, path, text=check.text, severity=check.severity, decided_by=keys
-            )
-    result.met("audit-answers")
+        passed = not check.violated or not (entries or check.rule == "test06-count")
+        value, required, keys = check.found, check.required, check.decided_by
+        severity = None if passed else check.severity
+        yield compared(check.rule, passed, value, required, path, text=check.text, severity=severity, decided_by=keys)
     if (different := len({entry.seq_id for entry in entries})) < len(entries):
         value = f"{len(entries)} for {different} queries"
         yield compared("audit-answers", False, value, "one for each query", path)
@@ -419,19 +442,21 @@ def _check_entries(
      "submit the logs of the audit run"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def _check_order(result: Result, test: str, detail: DetailLog) -> Iterator[Finding]:
-    """Compare the logged responses with the samples that the audit run issued."""
+def _check_order(result: Result, test: str, detail: DetailLog) -> Reads[bool]:
+    """Compare the logged responses with the samples that the audit run issued. Return False without responses."""
     path = RunDir(result.tree.audit(result.place, test) / "accuracy").accuracy_log
     if not is_regular(path) or not is_safe(path.parent):
-        return
-    result.met("audit-order")
+        return False
     try:
         problem = not_as_issued(detail, result.logged_samples(path).issued)
     except Exception as error:  # Untrusted numbers must not end the other checks.
         yield compared("log-damaged", False, f"the issued samples cannot be computed: {error}", "", detail.path)
-        return
+        return True
     if problem:
         yield compared("audit-order", False, problem, "", path, detail.path)
+    return True
 
 
-OF_TEST06 = (_check_text, _check_text_of_entries, _read_entries, _check_entries, _check_order, judge_entries)
+OF_TEST06 = (
+    *(_check_text, _check_text_of_entries, _read_entries, _check_entries, _check_order, judge_entries, check_audit_run),
+)

@@ -6,8 +6,8 @@ from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from compliance.judge.finding import Finding
 from compliance.judge.rule import Rank, Rule, find_rule
+from compliance.judge.verdict import Finding
 from compliance.trees.tree import Place, Tree
 from runs.record.layout import LOADGEN_LOGS
 from runs.wording import counted

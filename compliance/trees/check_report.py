@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from compliance.judge.finding import Finding, Severity
+from compliance.judge.verdict import Finding, Severity
 from compliance.trees.causes import RANKS, SELECTION, Cause, CausedFinding, is_joint
-from compliance.trees.check_tree import Checked, catalog
+from compliance.trees.check_tree import SystemSignOff, TreeReport, catalog
 from compliance.trees.findings import file_text, in_order, message_text
 from compliance.trees.official_checker import OfficialResult
 from runs.errors import ExitCode
@@ -28,8 +28,9 @@ MAX_LISTED = 12  # maximum number of causes of one rank that are listed by name 
 _COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
 
-def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
+def print_report(checked: TreeReport, console: Console) -> None:
     """Print the causes, then the findings grouped by directory."""
+    verdict = checked.verdict
     for text, style in head(checked):
         _line(console, text, style)
     shown, also = _folded([one for one in checked.caused if one.cause != SELECTION])
@@ -53,9 +54,12 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
         _line(console, text)
     if len({place.organization for place in checked.places}) > 1:
         _print_table(checked, console)
-    for text in (*_sign_off_lines(checked), *_official_lines(checked.official, checked.tree.root)):
+    for text in (
+        *_sign_off_lines(verdict.details.signed),
+        *_official_lines(verdict.details.official, checked.tree.root),
+    ):
         _line(console, text)
-    clean = checked.exit_code(strict=strict) is ExitCode.OK
+    clean = verdict.exit_code(strict=verdict.details.strict) is ExitCode.OK
     _line(console, "clean" if clean else "not clean", "green" if clean else "red")
 
 
@@ -86,12 +90,12 @@ def _repeated(shown: list[Finding]) -> tuple[list[Finding], list[list[Finding]]]
     return [one for one in shown if len(by_text[str(one), one.fix]) <= MAX_REPEATED], repeated
 
 
-def head(checked: Checked) -> Iterator[tuple[str, str]]:
+def head(checked: TreeReport) -> Iterator[tuple[str, str]]:
     """Yield the first lines with their styles: the checked tree, then the causes by rank, each with an example."""
     systems = {(place.division, place.organization, place.system) for place in checked.places}
     text = [counted(len(checked.places), "result"), counted(len(systems), "system")]
     text.append(counted(len({place.organization for place in checked.places}), "submitter"))
-    errors, warnings = (counted(len(checked.of(kind)), kind) for kind in ("error", "warning"))
+    errors, warnings = (counted(checked.count(kind), kind) for kind in ("error", "warning"))
     yield f"{' of '.join(text)}, round {checked.tree.round}: {errors}, {warnings}", "bold"
     other_seeds = (one.numbers for one in checked.findings if one.rule in ("perf-seeds", "accuracy-seeds"))
     rounds = Counter(str(one["value"]) for one in other_seeds if one.get("value") in ROUNDS)
@@ -121,19 +125,20 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
             yield f"  also {', '.join(listed)}{more}", ""
 
 
-def unapplied_rule_lines(checked: Checked) -> Iterator[str]:
+def unapplied_rule_lines(checked: TreeReport) -> Iterator[str]:
     """Yield the number of rules applied, and the most frequent reasons why rules were not applied."""
     if not checked.rules_not_applied:
         return
     lacking = [sum(len(one.rules) for one in several) for several in checked.rules_not_applied.values()]
     rules = len(catalog())
     yield f"{rules - max(lacking)} to {rules - min(lacking)} of {rules} rules were applied to each result; not applied:"
-    reasons: dict[tuple[str, str], list[int]] = {}
+    reasons: dict[tuple[bool, str], list[int]] = {}
     for entries in checked.rules_not_applied.values():
         for entry in entries:
-            reasons.setdefault((entry.what, entry.why), []).append(len(entry.rules))
-    for (what, why), counts in sorted(reasons.items(), key=lambda item: -len(item[1]))[:MAX_REASONS]:
+            reasons.setdefault((entry.lacks_input, entry.why), []).append(len(entry.rules))
+    for (lacks_input, why), counts in sorted(reasons.items(), key=lambda item: -len(item[1]))[:MAX_REASONS]:
         shown = f"{min(counts)} to {max(counts)} rules" if min(counts) < max(counts) else counted(max(counts), "rule")
+        what = "without input" if lacks_input else "not applicable"
         yield f"  {shown} of {counted(len(counts), 'result')}: {what}: {message_text(why)}"
     yield "  A result without findings may still violate these rules. --json lists them for each result."
 
@@ -157,7 +162,7 @@ def _short(text: str) -> str:
     return text if len(text) <= MAX_EXAMPLE_CHARS else text[:MAX_EXAMPLE_CHARS] + "..."
 
 
-def _print_table(checked: Checked, console: Console) -> None:
+def _print_table(checked: TreeReport, console: Console) -> None:
     """Print the number of findings by submitter and rank."""
     counts = Counter((one.subject[1], checked.ranks[one.cause]) for one in checked.caused if len(one.subject) > 1)
     _line(console, "findings by submitter: " + ", ".join(f"{n} {name}" for n, name in enumerate(RANKS, 1)), "bold")
@@ -183,11 +188,11 @@ def _print_finding(console: Console, finding: Finding, where: str, also: Sequenc
     _line(console, f"    fix: {finding.fix} ({finding.source})", "dim")
 
 
-def _sign_off_lines(checked: Checked) -> Iterator[str]:
-    if checked.signed is None:
+def _sign_off_lines(signed: Sequence[SystemSignOff] | None) -> Iterator[str]:
+    if signed is None:
         yield "sign-off: not done (to sign off, give the runs of the tree with --runs)"
-    for signed in checked.signed or ():
-        yield f"sign-off of {message_text(signed.system)}: {message_text(signed.headline)}"
+    for system in signed or ():
+        yield f"sign-off of {message_text(system.system)}: {message_text(system.headline)}"
 
 
 def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The check of a whole tree, and its outcome.
+"""The check of a whole tree: its subject, its policy, and its report.
 
 In each result a rule is violated (it has findings), met (applied without findings), not applicable, or without input.
 """
@@ -7,22 +7,24 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import cache, cached_property
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from compliance.judge.check import NOT_APPLICABLE, WITHOUT_INPUT, Judgement, NotJudged, grouped, rules_of
-from compliance.judge.finding import Finding
-from compliance.judge.verdict import Outcome, Verdict
-from compliance.trees import copies, descriptions, layout, scenario, system_names, tree_evidence
+from compliance.judge.record import finding_record, not_applied_record
+from compliance.judge.rule import Check, check_of
+from compliance.judge.verdict import Each, Finding, NotApplied, Policy, Subject, Verdict, in_turn, judge, not_applied
+from compliance.trees import copies, descriptions, layout, scenario, system_names
 from compliance.trees import findings as readers
 from compliance.trees.causes import RANKS, SUBJECT, Cause, CausedFinding, causes, with_causes
 from compliance.trees.findings import in_order, presented
+from compliance.trees.layout import Contents
 from compliance.trees.official_checker import OfficialResult
-from compliance.trees.scenario import ON_RUNS, RESULT, ScenarioOutcome, check_scenario
+from compliance.trees.scenario import PlaceDetails
 from compliance.trees.tree import DIVISIONS, FREE_IN_OPEN, OPEN_IS_FREE, Place, Tree
+from compliance.trees.tree_evidence import Result, TreeRun
 from runs.errors import ExecutionError, InputError
 from runs.harness import PROGRAM
 from runs.machine.environment import usable_cores
@@ -31,51 +33,34 @@ from runs.processes.workers import leave_signals, signals_later, workers
 from runs.rounds import Round
 from runs.what_is import what_is
 
-if TYPE_CHECKING:
-    from compliance.signoff.signoff_verdict import SignOff
-
-# Modules with rules on the whole tree. These rules count for each of its results.
-_TREE_WIDE = (layout, descriptions, system_names, readers, copies)
 BY_RUNS = frozenset({"log-not-in-runs", "runs-differ", "runs-unread"})  # rules of rebuild.py; they need --runs
-
-
-@cache
-def catalog() -> tuple[str, ...]:
-    """Return the IDs of the rules on trees and their results, in order."""
-    rules = {rule for one in (*RESULT, *ON_RUNS) for rule in one.rules}
-    return tuple(sorted(rules | rules_of(*_TREE_WIDE, tree_evidence, scenario) | BY_RUNS))
-
-
-def not_judged(place: Place, judged: Judgement, violated: frozenset[str], *, with_runs: bool) -> tuple[NotJudged, ...]:
-    """Return the rules that were not applied to a result, by reason."""
-    reasons: dict[str, tuple[str, str]] = {}
-    nothing = "a log is damaged" if "log-damaged" in violated else f"the rules do not apply to {place.scenario}"
-    for rule in catalog():
-        if rule in violated:
-            continue
-        if place.division == "open" and rule in FREE_IN_OPEN:
-            reasons[rule] = NOT_APPLICABLE, OPEN_IS_FREE
-        elif rule in BY_RUNS:
-            if not with_runs:
-                reasons[rule] = WITHOUT_INPUT, "the runs that the tree was built from (--runs)"
-        elif rule not in judged.applied:
-            what, why = judged.reasons.get(rule, (NOT_APPLICABLE, ""))
-            reasons[rule] = what, why if what == WITHOUT_INPUT else nothing
-    return tuple(grouped(reasons))
-
-
-def alike(of_results: Mapping[str, Iterable[NotJudged]]) -> list[NotJudged]:
-    """Merge equal entries of multiple results, most frequent entries first."""
-    results: defaultdict[NotJudged, list[str]] = defaultdict(list)
-    for place, entries in of_results.items():
-        for entry in entries:
-            results[entry].append(place)
-    merged = [replace(one, results=tuple(places)) for one, places in results.items()]
-    return sorted(merged, key=lambda one: (-len(one.results), one.what, one.why))
-
-
 PARALLEL_FROM = 24  # minimum number of scenarios for parallel checks; fewer are checked faster in one process
 PLACES_AT_A_TIME = 8  # number of scenarios in one task of a process
+
+
+@dataclass(eq=False)
+class WholeTree(Subject):
+    """A tree. Its parts are its results.
+
+    Attributes:
+        contents: All entries, and the findings on links and unreadable directories.
+        against: Other trees, whose runs may not be in this tree.
+    """
+
+    tree: Tree
+    contents: tuple[list[Finding], Contents]
+    against: Sequence[Path] = ()
+
+    kind = "tree"
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """The directories of scenarios."""
+        return list(self.tree.places())
+
+    @property
+    def parts(self) -> Sequence[Result]:
+        return [Result(self.tree, place) for place in self.places]
 
 
 @dataclass(frozen=True)
@@ -85,46 +70,97 @@ class SystemSignOff:
     system: str  # division/organization/system
     runs: int
     legs_found: int
-    verdict: "SignOff | None" = None
+    verdict: dict[str, Any] | None = None  # JSON of the sign-off
 
     @property
     def blocks(self) -> bool:
-        return self.verdict is None or self.verdict.blocks
+        return self.verdict is None or bool(self.verdict["blocks"])
 
     @property
     def headline(self) -> str:
         if self.verdict is not None:
-            return self.verdict.headline
+            return str(self.verdict["note"])
         if self.legs_found == self.runs:
             return "not possible, because runs cannot be read (findings of rule runs-unread)"
         return f"not possible: --runs has {self.legs_found} of {self.runs} runs"
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "system": self.system,
-            "legs": self.runs,
-            "legs_found": self.legs_found,
-            "verdict": None if self.verdict is None else self.verdict.record(),
-        }
+        return {"system": self.system, "legs": self.runs, "legs_found": self.legs_found, "verdict": self.verdict}
 
 
 @dataclass
-class Checked(Verdict):
-    """The outcome of checking a tree."""
+class TreeDetails:
+    """What `check` states of a tree besides the findings."""
 
     tree: Tree
     places: list[Place]  # scenario directories
-    judgements: dict[Place, Judgement] = field(default_factory=dict)  # applied rules of each result
-    # Numbers in the performance log of each result.
-    numbers: dict[Place, dict[str, float]] = field(default_factory=dict)
     official: OfficialResult | None = None  # None: the official checker was not run
     signed: list[SystemSignOff] | None = None  # None: --runs was not given
+    strict: bool = False  # whether warnings count as failures
+
+    def as_json(self, verdict: "TreeVerdict", common: dict[str, Any]) -> dict[str, Any]:
+        report, official, signed = TreeReport(verdict), self.official, self.signed
+        return common | {
+            "exit_code": int(verdict.exit_code(strict=self.strict)),
+            "findings": [
+                {
+                    **dict.fromkeys(SUBJECT),
+                    **dict(zip(SUBJECT, caused_finding.subject, strict=False)),
+                    "cause": caused_finding.cause,
+                    **finding_record(caused_finding.finding),
+                }
+                for caused_finding in report.caused
+            ],
+            "causes": [
+                {
+                    "cause": cause.name,
+                    "weight": RANKS[cause.rank],
+                    "summary": cause.summary,
+                    "rules": dict(cause.rules),
+                    "findings": len(cause.caused),
+                    "results": cause.results,
+                    "submitters": cause.submitters,
+                }
+                for cause in report.causes
+            ],
+            "rules": [*catalog()],
+            "not_judged": [not_applied_record(entry, *places) for entry, places in alike(report.rules_not_applied)],
+            "tree": str(self.tree.root),
+            "round": self.tree.round.name,
+            "strict": self.strict,
+            "scenarios": [str(place) for place in self.places],
+            "errors": report.count("error"),
+            "warnings": report.count("warning"),
+            "signoff": None if signed is None else [one.as_json() for one in signed],
+            "official": {"run": False} if official is None else {"run": True, **asdict(official)},
+        }
+
+
+TreeVerdict = Verdict[TreeDetails]
+
+
+@dataclass(eq=False)
+class TreeReport:
+    """The verdict on a tree as its report shows it: findings in order, with causes, and rules by result."""
+
+    verdict: TreeVerdict
 
     @property
-    def outcome(self) -> Outcome:
-        """The verdict. An official checker that refuses the tree and a sign-off that blocks it count as errors."""
-        refused = self.official is not None and not self.official.ok
-        return "FAIL" if refused or any(one.blocks for one in self.signed or ()) else super().outcome
+    def tree(self) -> Tree:
+        return self.verdict.details.tree
+
+    @property
+    def places(self) -> list[Place]:
+        return self.verdict.details.places
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """Each finding once, ordered by file."""
+        return in_order(self.verdict.all_findings)
+
+    def count(self, severity: str) -> int:
+        """Return the number of findings of a severity."""
+        return sum(finding.severity == severity for finding in self.findings)
 
     @cached_property
     def caused(self) -> list[CausedFinding]:
@@ -137,63 +173,69 @@ class Checked(Verdict):
         return causes(self.caused)
 
     @cached_property
-    def rules_not_applied(self) -> dict[str, tuple[NotJudged, ...]]:
+    def ranks(self) -> dict[str, int]:
+        """The rank of each cause, by its name."""
+        return {one.name: one.rank for one in self.causes}
+
+    @cached_property
+    def numbers(self) -> dict[Place, dict[str, float]]:
+        """Numbers in the performance log of each result."""
+        results = [part.details for part in self.verdict.parts]
+        return {result.place: run.numbers for result in results for run in result.runs if run.name == "performance"}
+
+    @cached_property
+    def rules_not_applied(self) -> dict[str, list[NotApplied]]:
         """The rules that were not applied to each result."""
         violated: dict[tuple[str, ...], set[str]] = {}
         for caused_finding in self.caused:
             violated.setdefault(caused_finding.subject, set()).add(caused_finding.finding.rule)
         return {
-            str(place): not_judged(
-                place, judged, frozenset(violated.get(astuple(place), ())), with_runs=self.signed is not None
-            )
-            for place, judged in self.judgements.items()
+            part.name: list(self._not_applied(part, violated.get(astuple(part.details.place), set())))
+            for part in self.verdict.parts
         }
 
-    @cached_property
-    def ranks(self) -> dict[str, int]:
-        """The rank of each cause, by its name."""
-        return {one.name: one.rank for one in self.causes}
+    def _not_applied(self, result: Verdict[PlaceDetails], violated: set[str]) -> Iterator[NotApplied]:
+        """Yield the rules that were not applied to a result, by reason."""
+        place, reasons = result.details.place, dict[str, NotApplied]()
+        nothing = "a log is damaged" if "log-damaged" in violated else f"the rules do not apply to {place.scenario}"
+        of_parts = {rule: entry for entry in not_applied(*result.all_verdicts) for rule in entry.rules}
+        applied = violated.union(self.verdict.applied, *(part.applied for part in result.all_verdicts))
+        for rule in catalog():
+            if rule in violated:
+                continue
+            if place.division == "open" and rule in FREE_IN_OPEN:
+                reasons[rule] = NotApplied(OPEN_IS_FREE)
+            elif rule in BY_RUNS:
+                if self.verdict.details.signed is None:
+                    why = "the runs that the tree was built from (--runs)"
+                    reasons[rule] = NotApplied(why, lacks_input=True)
+            elif rule not in applied:
+                entry = of_parts.get(rule)
+                reasons[rule] = replace(entry, rules=()) if entry and entry.lacks_input else NotApplied(nothing)
+        rules: dict[NotApplied, list[str]] = {}
+        for rule, reason in reasons.items():
+            rules.setdefault(reason, []).append(rule)
+        return (replace(reason, rules=tuple(ids)) for reason, ids in rules.items())
 
-    def record(self, *, strict: bool = False) -> dict[str, Any]:
-        official, signed = self.official, self.signed
-        return super().record(strict=strict) | {
-            "findings": [
-                {
-                    **dict.fromkeys(SUBJECT),
-                    **dict(zip(SUBJECT, caused_finding.subject, strict=False)),
-                    "cause": caused_finding.cause,
-                    **caused_finding.finding.as_json(),
-                }
-                for caused_finding in self.caused
-            ],
-            "causes": [
-                {
-                    "cause": caused_finding.name,
-                    "weight": RANKS[caused_finding.rank],
-                    "summary": caused_finding.summary,
-                    "rules": dict(caused_finding.rules),
-                    "findings": len(caused_finding.caused),
-                    "results": caused_finding.results,
-                    "submitters": caused_finding.submitters,
-                }
-                for caused_finding in self.causes
-            ],
-            "rules": [*catalog()],
-            "not_judged": [asdict(one) for one in alike(self.rules_not_applied)],
-            "tree": str(self.tree.root),
-            "round": self.tree.round.name,
-            "strict": strict,
-            "scenarios": [str(place) for place in self.places],
-            "errors": len(self.of("error")),
-            "warnings": len(self.of("warning")),
-            "signoff": None if signed is None else [one.as_json() for one in signed],
-            "official": {"run": False} if official is None else {"run": True, **asdict(official)},
-        }
+
+@cache
+def catalog() -> tuple[str, ...]:
+    """Return the IDs of the rules on trees and their results, in order."""
+    return tuple(sorted(CHECK.rules | BY_RUNS))
+
+
+def alike(of_results: Mapping[str, Iterable[NotApplied]]) -> list[tuple[NotApplied, list[str]]]:
+    """Merge equal entries of multiple results, most frequent entries first."""
+    results: defaultdict[NotApplied, list[str]] = defaultdict(list)
+    for place, entries in of_results.items():
+        for entry in entries:
+            results[entry].append(place)
+    return sorted(results.items(), key=lambda item: (-len(item[1]), item[0].lacks_input, item[0].why))
 
 
 def check_submission_tree(
     root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM, against: Sequence[Path] = ()
-) -> Checked:
+) -> TreeReport:
     """Check a tree with the rules of a round.
 
     Args:
@@ -206,60 +248,91 @@ def check_submission_tree(
     if not any((root / division).is_dir() for division in DIVISIONS):
         raise what_is(root).refused("a submission tree: the directory with closed/ or open/ in it")
     tree = Tree(root.resolve(), in_round)
-    outcomes: list[ScenarioOutcome] = []
-    findings = presented(tree.root, _findings(tree, outcomes, parallel_from, against))
-    findings += (finding for outcome in outcomes for finding in outcome.findings)
-    for outcome in outcomes:
-        outcome.judged.applied |= rules_of(*_TREE_WIDE)
-    judged = {outcome.place: outcome.judged for outcome in outcomes}
-    numbers = {outcome.place: run.numbers for outcome in outcomes for run in outcome.runs if run.name == "performance"}
-    return Checked(
-        tree, [outcome.place for outcome in outcomes], findings=in_order(findings), judgements=judged, numbers=numbers
-    )
-
-
-def _findings(
-    tree: Tree, outcomes: list[ScenarioOutcome], parallel_from: int, against: Sequence[Path]
-) -> Iterator[Finding]:
-    """Yield the findings on the whole tree, and add the outcome of each scenario to `outcomes`."""
-    contents = yield from layout.scan(tree.root)
-    if not contents.files:
+    contents = readers.read_all(layout.scan(tree.root))
+    if not contents[1].files:
         raise InputError(
             f"{tree.root}: no files in {', '.join(f'{name}/' for name in DIVISIONS)}",
             f"build a tree with `{PROGRAM} submit`",
         )
-    places = list(tree.places())
-    yield from layout.check_file_names(contents)
-    yield from layout.check_layout(tree, contents)
-    yield from layout.check_rehearsal(tree, contents)
-    yield from descriptions.check_systems(tree, contents)
-    yield from descriptions.check_sources(tree, contents)
-    yield from descriptions.check_models(tree, places)
-    outcomes += _check_all(tree, places, parallel_from)
-    yield from copies.check_duplicates(tree.root, outcomes, against)
+    verdict: TreeVerdict = judge(WholeTree(tree, contents, against), CHECK, _in_processes(parallel_from))
+    if verdict.error is not None:
+        raise verdict.error
+    return TreeReport(verdict)
 
 
-def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[ScenarioOutcome]:
-    """Check every scenario and return the outcomes in order. Many scenarios are checked with one process per core.
+def _in_processes(parallel_from: int) -> Each:
+    """Return the function that checks many results with one process per core.
 
     Raises:
         ExecutionError: If a process died.
     """
-    cores = len(usable_cores())
-    if len(places) < parallel_from or cores == 1:
-        return _check_each(tree, places)
-    pool = ProcessPoolExecutor(cores, get_context("forkserver"), leave_signals)  # processes start with the first task
-    chunks = [places[first : first + PLACES_AT_A_TIME] for first in range(0, len(places), PLACES_AT_A_TIME)]
-    try:
-        with workers(pool):
-            with signals_later():
-                futures = [pool.submit(_check_each, tree, chunk) for chunk in chunks]
-            return [outcome for future in futures for outcome in wait_for_result(future)]
-    except BrokenProcessPool as error:
-        raise ExecutionError(
-            "a process that checks scenarios died, most likely because memory ran out", "free memory, and check again"
-        ) from error
+
+    def each(results: Sequence[Subject], policy: Policy) -> Iterable[Verdict[Any]]:
+        cores = len(usable_cores())
+        if len(results) < parallel_from or cores == 1:
+            return in_turn(results, policy)
+        pool = ProcessPoolExecutor(cores, get_context("forkserver"), leave_signals)  # starts with the first task
+        chunks = [results[first : first + PLACES_AT_A_TIME] for first in range(0, len(results), PLACES_AT_A_TIME)]
+        try:
+            with workers(pool):
+                with signals_later():
+                    futures = [pool.submit(_check_each, chunk) for chunk in chunks]
+                return [verdict for future in futures for verdict in wait_for_result(future)]
+        except BrokenProcessPool as error:
+            raise ExecutionError(
+                "a process that checks scenarios died, most likely because memory ran out",
+                "free memory, and check again",
+            ) from error
+
+    return each
 
 
-def _check_each(tree: Tree, places: list[Place]) -> list[ScenarioOutcome]:
-    return [check_scenario(tree, place) for place in places]
+def _check_each(results: Sequence[Subject]) -> list[Verdict[Any]]:
+    """Return the verdicts on results. Policies have functions that no process can receive."""
+    return list(in_turn(results, CHECK))
+
+
+def _layout(subject: WholeTree) -> Iterator[Finding]:
+    findings, contents = subject.contents
+    yield from findings
+    yield from layout.check_file_names(contents)
+    yield from layout.check_layout(subject.tree, contents)
+    yield from layout.check_rehearsal(subject.tree, contents)
+
+
+def _descriptions(subject: WholeTree) -> Iterator[Finding]:
+    yield from descriptions.check_systems(subject.tree, subject.contents[1])
+    yield from descriptions.check_sources(subject.tree, subject.contents[1])
+    yield from descriptions.check_models(subject.tree, subject.places)
+
+
+def _copies(subject: WholeTree, results: Sequence[Verdict[PlaceDetails]]) -> Iterator[Finding]:
+    yield from copies.check_duplicates(subject.tree.root, [part.details for part in results], subject.against)
+
+
+def _damage(subject: WholeTree | Result | TreeRun, check: Check, error: Exception) -> Finding:
+    if isinstance(subject, WholeTree):
+        raise error
+    return scenario.damage(subject, check, error)
+
+
+def _presented(subject: WholeTree | Result | TreeRun, findings: list[Finding]) -> list[Finding]:
+    if isinstance(subject, WholeTree):
+        return presented(subject.tree.root, findings)
+    return scenario.presented_on_result(subject, findings)
+
+
+CHECK = replace(
+    scenario.CHECK,
+    checks={
+        **scenario.CHECK.checks,
+        "tree": (
+            check_of(_layout, layout, readers),
+            check_of(_descriptions, descriptions, system_names),
+            check_of(_copies, copies, over_parts=True),
+        ),
+    },
+    damage=_damage,
+    present=_presented,
+    details={**scenario.CHECK.details, "tree": lambda subject, _: TreeDetails(subject.tree, subject.places)},
+)

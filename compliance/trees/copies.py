@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, Rank
+from compliance.judge.rule import OURS, Rank, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.trees.findings import is_regular, name_in
-from compliance.trees.scenario import ScenarioOutcome
+from compliance.trees.scenario import PlaceDetails
 from compliance.trees.tree import MAX_FILE_BYTES, Place
 from compliance.trees.tree_evidence import INFERRED, RunIdentity, fingerprints
 from runs.benchmark import LOADGEN_SCENARIO
@@ -60,14 +59,14 @@ class _Copy:
      "write accuracy.txt from the run's own accuracy log"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_duplicates(root: Path, outcomes: list[ScenarioOutcome], trees: Sequence[Path] = ()) -> Iterator[Finding]:
+def check_duplicates(root: Path, results: list[PlaceDetails], trees: Sequence[Path] = ()) -> Iterator[Finding]:
     """Find logs with identical bytes, different logs of one run, and identical responses of two systems.
 
     Args:
         others: trees of any round; none of their runs may be in this one.
     """
     seen = SeenRuns(root, dict(_runs_of(trees)))
-    copies = [copy for outcome in outcomes for run in outcome.runs for copy in _copies(run, outcome.place, seen)]
+    copies = [copy for result in results for run in result.runs for copy in _copies(run, result.place, seen)]
     between: defaultdict[tuple[str, ...], list[_Copy]] = defaultdict(list)
     for copy in copies:
         pair = tuple(_system(one) for one in (copy.place, copy.other) if one is not None)
@@ -80,7 +79,7 @@ def check_duplicates(root: Path, outcomes: list[ScenarioOutcome], trees: Sequenc
                 )
         else:
             yield _copied_system(root, copies_of_pair)
-    yield from _check_responses(root, outcomes, {copy.run for copy in copies})
+    yield from _check_responses(root, results, {copy.run for copy in copies})
 
 
 def _system(place: Place) -> str:
@@ -100,15 +99,15 @@ def _copied_system(root: Path, copies: list[_Copy]) -> Finding:
     )  # fmt: skip
 
 
-def _check_responses(root: Path, outcomes: list[ScenarioOutcome], copied: set[Path]) -> Iterator[Finding]:
+def _check_responses(root: Path, results: list[PlaceDetails], copied: set[Path]) -> Iterator[Finding]:
     """Find identical responses of two systems, and different logs with one hash."""
     first_of: dict[str, tuple[RunIdentity, Place, tuple[str, ...]]] = {}
-    for outcome in outcomes:
-        source = _source_of_order(outcome)
-        for run in outcome.runs:
+    for result in results:
+        source = _source_of_order(result)
+        for run in result.runs:
             if not run.responses or run.responses_file is None:
                 continue
-            first, place, first_source = first_of.setdefault(run.responses, (run, outcome.place, source))
+            first, place, first_source = first_of.setdefault(run.responses, (run, result.place, source))
             if first.responses_file is None or first is run:
                 continue
             names = sorted(name for name in run.scores if run.scores[name] != first.scores.get(name, run.scores[name]))
@@ -134,7 +133,7 @@ def _check_responses(root: Path, outcomes: list[ScenarioOutcome], copied: set[Pa
             elif first_source == source or run.detail in copied:
                 continue
             # Short responses, such as classes, may be equal on two systems of one submitter.
-            elif run.long_responses or place.organization != outcome.place.organization:
+            elif run.long_responses or place.organization != result.place.organization:
                 value = f"identical to the log of {named}"
                 yield compared("log-same-answers", False, value, "a different accuracy log", run.responses_file)
 
@@ -199,13 +198,13 @@ def _may_share(first: Place, first_run: str, second: Place, second_run: str) -> 
     return first.benchmark not in DIRECTORIES and any(scenarios == {one.lower() for one in pair} for pair in INFERRED)
 
 
-def _source_of_order(outcome: ScenarioOutcome) -> tuple[str, ...]:
+def _source_of_order(result: PlaceDetails) -> tuple[str, ...]:
     """Return the values that decide the order of responses. Runs with equal values may have identical accuracy logs.
 
     Server and Interactive are one LoadGen scenario with one order of issue, and a deterministic engine returns equal
     responses in both. The detail logs show whether a run was submitted twice.
     """
-    place = outcome.place
+    place = result.place
     is_supported = model_of(place.benchmark) in _OURS
-    scenario = LOADGEN_SCENARIO[outcome.scenario] if is_supported and outcome.scenario else ""
+    scenario = LOADGEN_SCENARIO[result.scenario] if is_supported and result.scenario else ""
     return place.division, place.organization, place.system, model_of(place.benchmark), scenario

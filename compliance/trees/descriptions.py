@@ -7,9 +7,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, Rank
+from compliance.judge.rule import OURS, Rank, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.trees.findings import (
     SHOWN,
     is_folder,

@@ -13,9 +13,8 @@ from compliance.accuracy.evaluation_text import (
     stated_failures,
     text_contradictions,
 )
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, Rank
+from compliance.judge.rule import OURS, Rank, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.trees.audits import AUDIT_TEXTS, FALLBACK
 from compliance.trees.findings import is_regular, read_tree_text, value_of
 from compliance.trees.tree_evidence import Result

@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared, stated
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, compared, stated
 from compliance.trees.tree import MAX_FILE_BYTES
 from runs.errors import InputError
 from runs.files.reading import KeyTwiceError, json_object
@@ -141,14 +140,19 @@ T = TypeVar("T")
 Reads = Generator[Finding, None, T]  # a reader: it yields findings, and returns what it read
 
 
-def value_of(reader: Reads[T]) -> T:
-    """Return what a reader returns, without its findings. Other checks report these."""
+def read_all(reader: Reads[T]) -> tuple[list[Finding], T]:
+    """Return the findings of a reader, and what it returns."""
+    findings: list[Finding] = []
     while True:
         try:
-            next(reader)
+            findings.append(next(reader))
         except StopIteration as end:
-            value: T = end.value
-            return value
+            return findings, end.value
+
+
+def value_of(reader: Reads[T]) -> T:
+    """Return what a reader returns, without its findings. Other checks report these."""
+    return read_all(reader)[1]
 
 
 def _is(kind: int, path: Path) -> bool:

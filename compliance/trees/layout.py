@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from compliance.audits.discovery import AUDITS
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, Severity, compared
-from compliance.judge.rule import OURS, Rank
+from compliance.judge.rule import OURS, Rank, decides
+from compliance.judge.verdict import Finding, Severity, compared
 from compliance.trees.findings import MAX_TEXT_BYTES, Reads
 from compliance.trees.tree import DIVISIONS, MAX_FILE_BYTES, REHEARSAL_MARK, Tree
 from runs.benchmark import SCENARIOS

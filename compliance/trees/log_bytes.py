@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, RERUN, Rank
+from compliance.judge.rule import OURS, RERUN, Rank, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.trees.findings import is_folder, is_regular, is_safe, object_or_empty
 from compliance.trees.tree import MAX_FILE_BYTES
 from compliance.trees.tree_evidence import Result

@@ -5,71 +5,21 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from compliance.accuracy.accuracy_text import FIX, stated_hash, stated_score
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
+from compliance.judge.rule import decides
+from compliance.judge.verdict import Finding, compared
 from compliance.results.truncate import CUT, SHOWN_BYTES, is_truncated
-from compliance.trees.findings import MISSING, Reads, is_folder, is_regular, read_tree_bytes, read_tree_text
+from compliance.trees.findings import MISSING, Reads, is_folder, is_regular, read_tree_bytes
 from compliance.trees.tree import MAX_FILE_BYTES
-from compliance.trees.tree_evidence import POWER_LOG, Result
+from compliance.trees.tree_evidence import POWER_LOG, Result, check_hash, check_text
 from runs.loadgen.detail_log import power_time
 from runs.record.layout import RunDir
 
 
 def check_accuracy_files(result: Result, run: RunDir) -> Iterator[Finding]:
-    """Check the files of an accuracy run. Store the hash in accuracy.txt, and whether all scores are readable."""
-    result.scores_readable, result.answers_sha256 = yield from _check_text(run.accuracy_text, result)
+    """Check the files of an accuracy run."""
+    yield from result.text_read[0]
     yield from _check_size(run, result)
     yield from _check_folders(run, result)
-
-
-@decides(
-    "tree",
-    ("accuracy-text", "error", "[checker] accuracy_check.accuracy_result_check",
-     "scores in accuracy.txt", FIX),
-    also=("accuracy-target", "accuracy-samples"),
-)  # fmt: skip
-def _check_text(path: Path, result: Result) -> Reads[tuple[bool, str]]:
-    """Read accuracy.txt as the official checker does."""
-    text = yield from read_tree_text(path, "accuracy-text")
-    if text is None:
-        return False, ""
-    lines = text.splitlines()
-    readable = True
-    for score, limits in result.entry.targets_of(result.scenario_name).items():
-        # The official checker accepts multiple numbers for one score if each of them meets the target.
-        stated = stated_score(lines, score, is_single=result.benchmark is not None)
-        unread = stated.problem if stated.numbers or limits.low is not None else ""
-        readable = readable and not unread
-        # A result of the open division may have a different score.
-        if unread and (result.benchmark is not None or not result.is_open):
-            wanted = f"one number for {stated.name}"
-            yield compared("accuracy-text", False, unread, wanted, path, line=stated.line)
-        for value in () if result.is_open else stated.values:
-            low, high = limits.low, limits.high
-            if (low is not None and value < low) or (high is not None and value > high):
-                required = f"at least {low:.10g}" if high is None else f"{low or 0:.10g} to {high:.10g}"
-                required += result.entry.in_rules(result.scenario_name, f"accuracy-target {score}")
-                yield compared("accuracy-target", False, f"{score} is {value:.10g}", required, path)
-    counts = stated_score(lines, "gen_num")
-    if counts.numbers and counts.values != [result.accuracy_samples]:
-        stated_count = f"gen_num is {', '.join(counts.numbers)}"
-        yield compared("accuracy-samples", False, stated_count, f"{result.accuracy_samples}", path)
-    return readable, (yield from _check_hash(path, text))
-
-
-@decides(
-    "tree",
-    ("accuracy-hash", "error", "[checker] accuracy_check.accuracy_result_check", "hash in accuracy.txt",
-     "truncate the accuracy log with tools/submission/truncate_accuracy_log.py, which appends the hash"),
-)  # fmt: skip
-def _check_hash(path: Path, text: str) -> Reads[str]:
-    """Return the hash in accuracy.txt. If it is missing or not unique, yield a finding and return an empty text."""
-    digest, problem = stated_hash(text)
-    if not digest:
-        state, wanted = problem or "no line `hash=…`", "one line `hash=` with the SHA-256 of the complete log"
-        yield compared("accuracy-hash", False, state, wanted, path)
-    return digest
 
 
 @decides(
@@ -147,7 +97,7 @@ def check_power(result: Result) -> Iterator[Finding]:
     for path in (*logs, *(folder / "power" / name for name in _FILES)):
         if not is_regular(path):
             yield compared("power-files", False, MISSING, "a regular file", path)
-    detail = result.details.get("performance")
+    detail = result.performance.detail if result.performance.is_readable else None
     begin, end = (power_time(detail.get(key)) if detail else None for key in ("power_begin", "power_end"))
     if begin is not None and end is not None and is_regular(logs[0]):
         readings = yield from _readings(logs[0])
@@ -169,4 +119,4 @@ def _readings(path: Path) -> Reads[list[tuple[datetime, float]]]:
     return readings
 
 
-OF_ACCURACY = (_check_text, _check_hash, _check_size, _check_folders)
+OF_ACCURACY = (check_text, check_hash, _check_size, _check_folders)

@@ -1,18 +1,17 @@
-"""Rules on the runs of a result in a tree. `judge_run` applies the rules that are valid for any run."""
+"""Rules on the runs of a result in a tree, besides the rules that are valid for any run."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check_of, decides, judge
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, RERUN, Rank
+from compliance.judge.rule import OURS, RERUN, Rank, check_of, decides
+from compliance.judge.verdict import Finding, NotApplied, Subject, compared
 from compliance.results.log_arithmetic import log_contradictions
 from compliance.results.official_rules import tokens_as_in_accuracy
 from compliance.results.performance import rule_of
 from compliance.results.same_system import MAX_DAYS_APART, too_far_apart
 from compliance.trees.descriptions import says_network
-from compliance.trees.findings import Reads, object_or_empty, read_tree_bytes, read_tree_text, value_of
+from compliance.trees.findings import object_or_empty, read_tree_bytes, read_tree_text, value_of
 from compliance.trees.tree import NOT_IN_OPEN, OPEN_IS_FREE
 from compliance.trees.tree_evidence import (
     AUDIT_APART,
@@ -32,23 +31,11 @@ from runs.loadgen.conf_in_log import Mismatch, mismatches
 from runs.loadgen.conf_lines import decode_conf, stored_lines
 from runs.loadgen.detail_log import NETWORK_SUT, DetailLog, power_time
 from runs.loadgen.summary_log import read_summary
+from runs.record.finished_run import PERFORMANCE as PERFORMANCE_MODE
 from runs.record.layout import RunDir
 
 # Rules on scores that are not applied here, because rules on accuracy.txt replace them.
-_BY_TEXT = frozenset({"accuracy-target", "accuracy-count", "accuracy-no-target", "accuracy-scored-again"})
-
-
-def judge_tree_run(run: TreeRun, checks: Iterable[Check]) -> Reads[Judgement]:
-    """Apply checks to a run. Yield the violated rules that count in the division of its result.
-
-    A contradiction names all its files, since any of them may be the changed one.
-    """
-    result, run_dir = run.of, run.dir
-    judged = judge(run, checks, lambda error: [damaged_run(run_dir, error)])
-    yield from violations(run_dir, (one for one in judged.findings if counts_in(one.rule, result.place.division)))
-    without_text = dict.fromkeys(_BY_TEXT, (WITHOUT_INPUT, WHOLE_LOG))
-    result.judged.take(Judgement([], judged.applied - _BY_TEXT, judged.reasons | without_text))
-    return judged
+BY_TEXT = frozenset({"accuracy-target", "accuracy-count", "accuracy-no-target", "accuracy-scored-again"})
 
 
 def in_tree(run: RunDir, finding: Finding) -> Finding:
@@ -67,9 +54,14 @@ def damaged_run(run: RunDir, error: Exception) -> Finding:
     return compared("log-damaged", False, text, "", path, line=line)
 
 
-def counts_in(rule_id: str, division: str) -> bool:
-    """Return True if a violated rule on a run counts in a tree of this division."""
-    return rule_id not in _BY_TEXT and not (division == "open" and rule_id in NOT_IN_OPEN)
+def exempt_rules(subject: Subject) -> Iterator[NotApplied]:
+    """Yield the rules on a run that do not count in its tree."""
+    if not isinstance(subject, TreeRun):
+        return
+    if subject.is_readable and (subject.claimed_mode == PERFORMANCE_MODE or subject.of.scores_readable):
+        yield NotApplied(WHOLE_LOG, tuple(BY_TEXT), lacks_input=True)
+    if subject.of.is_open:
+        yield NotApplied(OPEN_IS_FREE, tuple(NOT_IN_OPEN))
 
 
 def violations(run: RunDir, findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -203,7 +195,8 @@ def check_user_conf(result: Result) -> Iterator[Finding]:
     model sets.
     """
     path, benchmark = result.tree.user_conf(result.place), result.benchmark
-    detail, accuracy = result.details["performance"], result.details.get("accuracy")
+    detail = result.performance.detail
+    accuracy = result.accuracy.detail if result.accuracy.is_readable else None
     content = yield from read_tree_bytes(path, "scenario-file")
     if content is None:
         return
@@ -278,23 +271,25 @@ def check_one_configuration(result: Result) -> Iterator[Finding]:
     also=("perf-tokens-accuracy",),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_tokens(result: Result) -> Iterator[Finding]:
+def check_tokens(result: Result) -> Iterator[Finding | NotApplied]:
     """Compare output tokens per sample (tokens/s ÷ samples/s) with accuracy.txt and with the audit runs."""
     runs: list[RunIdentity] = result.runs
     text, performance = result.tree.accuracy(result.place).accuracy_text, runs[0] if runs else None
-    if performance is None or performance.name != "performance" or not (tokens := performance.tokens):
+    tokens = performance.tokens if performance is not None and performance.name == "performance" else None
+    audits = [audit for audit in runs if audit.name in SAME_SAMPLES and audit.tokens] if tokens else []
+    if not audits:
+        yield NotApplied("the logs of the audits have no tokens", ("audit-tokens",))
+    if performance is None or not tokens:
+        yield NotApplied("the performance log has no tokens", ("perf-tokens-accuracy",))
         return
     run = RunDir(performance.detail.parent)
     content = value_of(read_tree_text(text, "tree-unreadable"))  # other checks report it
-    if content and result.one_size:
-        judged = list(tokens_as_in_accuracy(tokens, run.detail, content, text.name))
-        result.met(*(one.rule for one in judged))
-        yield from violations(run, judged)
-    for audit in runs:
-        if audit.name not in SAME_SAMPLES or not audit.tokens:
-            continue
-        result.met("audit-tokens")
-        if abs(audit.tokens / tokens - 1) > AUDIT_APART:
+    of_text = list(tokens_as_in_accuracy(tokens, run.detail, content, text.name)) if content and result.one_size else []
+    if not of_text:
+        yield NotApplied("accuracy.txt has no tokens", ("perf-tokens-accuracy",))
+    yield from violations(run, of_text)
+    for audit in audits:
+        if audit.tokens and abs(audit.tokens / tokens - 1) > AUDIT_APART:
             mean, wanted = f"{audit.tokens:.2f}", f"{tokens:.2f} ± 6%"
             yield compared("audit-tokens", False, mean, wanted, audit.detail, run.detail)
 
@@ -308,7 +303,7 @@ def _short(value: object, other_value: object) -> str:
 
 # Lists of checks for each kind of run.
 CLAIM = {
-    mode: (check_of(logged_scenario, rules=rules, silent=rules),)
+    mode: check_of(logged_scenario, rules=rules, silent=rules)
     for mode, rules in (("performance", ("perf-scenario",)), ("accuracy", ("accuracy-scenario",)))
 }
 PERFORMANCE = tuple(map(check_of, (early_stopping, metric, network_name)))

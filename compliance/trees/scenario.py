@@ -1,12 +1,11 @@
-"""All rules on one scenario of one system: for any benchmark, then for benchmarks that this harness can run."""
+"""The policy of `check` on one scenario of one system: rules for any benchmark, and for benchmarks of this harness."""
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 
-from compliance.judge.check import Check, Judgement, check_of, decides, judge, rules_of
-from compliance.judge.finding import Finding, compared
+from compliance.judge.rule import Check, check_of, decides
+from compliance.judge.verdict import Finding, NotApplied, Policy, compared
 from compliance.results import accuracy, input_checks, logged_responses, official_rules, performance, plausibility
 from compliance.results.attestation_check import unchanged
 from compliance.trees import runs, streams
@@ -14,30 +13,30 @@ from compliance.trees.audits import (
     AUDIT_TEXTS,
     OF_TEST06,
     TEST,
+    WITHOUT_AUDIT_LOG,
     check_audit,
     check_audit_run,
     check_audit_texts,
 )
-from compliance.trees.descriptions import check_measurements, mapped_benchmark
+from compliance.trees.descriptions import check_measurements
 from compliance.trees.evaluation_texts import check_places, check_scores, scores_in
-from compliance.trees.findings import Reads, is_folder, is_regular, presented, read_tree_bytes, value_of
+from compliance.trees.findings import is_folder, is_regular, presented, read_tree_bytes, value_of
 from compliance.trees.log_bytes import check_line_ends, check_responses
 from compliance.trees.run_files import OF_ACCURACY, check_accuracy_files, check_power
 from compliance.trees.runs import (
     check_one_configuration,
     check_tokens,
     check_user_conf,
+    damaged_run,
+    exempt_rules,
     free_seeds,
-    judge_tree_run,
+    violations,
 )
-from compliance.trees.tree import OPEN_IS_FREE, Place, Tree
-from compliance.trees.tree_evidence import DETAIL, RESPONSES, Result, RunIdentity, TreeRun, read_log
-from runs.benchmark import SCENARIOS, Benchmark, Scenario
-from runs.benchmarks import BENCHMARKS
+from compliance.trees.tree import OPEN_IS_FREE, Place
+from compliance.trees.tree_evidence import DETAIL, Result, RunIdentity, TreeRun, read_log
+from runs.benchmark import Scenario
 from runs.files.writing import sha256_of
-from runs.loadgen.detail_log import DetailLog
 from runs.record.layout import RunDir
-from runs.rounds import RoundBenchmark, RoundTable
 
 _LONG_RESPONSE = re.compile(rb'"data" : "[0-9A-F]{17,}"')  # matches a response that is longer than a class or a number
 # Texts with times or numbers that differ between any two runs.
@@ -47,114 +46,74 @@ _AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})  # audits that must have the
 
 # Checks of mode, seeds and scenario: they show if a log belongs to its directory. If the mode is wrong, no other check
 # is applied. For benchmarks of this harness, the same is true of the scenario.
-MODE = {"performance": performance.CLAIM, "accuracy": accuracy.CLAIM}
+_MODE = {"performance": performance.CLAIM, "accuracy": accuracy.CLAIM}
 _SEEDS = {"performance": official_rules.PERFORMANCE_SEEDS, "accuracy": official_rules.ACCURACY_SEEDS}
-CLAIMS: dict[str, tuple[Check, ...]] = {
-    name: (
-        *MODE[name],
-        *(replace(one, applies=lambda run: free_seeds(run.of)) for one in _SEEDS[name]),
-        *runs.CLAIM[name],
-    )
-    for name in MODE
-}
-# Checks on runs of all benchmarks, and additional checks (OUR_…) on runs of the benchmarks of this harness.
-PERFORMANCE: tuple[Check, ...] = (
+
+
+def _claims(mode: str, *, ours: bool) -> tuple[Check, ...]:
+    seeds = (replace(check, applies=lambda run: free_seeds(run.of), is_decisive=False) for check in _SEEDS[mode])
+    return (*_MODE[mode], *seeds, replace(runs.CLAIM[mode], is_decisive=ours))
+
+
+def _no_accuracy_log(run: TreeRun) -> str:
+    return "" if is_regular(run.dir.accuracy_log) else "the run has no accuracy log"
+
+
+# Checks on runs of all benchmarks, and additional checks (_OUR_…) on runs of the benchmarks of this harness.
+_PERFORMANCE: tuple[Check, ...] = (
     *(*performance.OF_ANY, *runs.PERFORMANCE, *streams.PERFORMANCE, *official_rules.PERFORMANCE),
 )
-ACCURACY: tuple[Check, ...] = (*accuracy.OF_ANY, *runs.ACCURACY, check_of(performance.detail_against_summary))
-UNCHANGED = check_of(unchanged, needs=("record",))
-OUR_PERFORMANCE = (UNCHANGED, *performance.OF_OURS, *plausibility.PERFORMANCE, *input_checks.OF_OURS)
-OUR_ACCURACY = (
-    *(UNCHANGED, *logged_responses.OF_RESPONSES, *input_checks.OF_OURS, *official_rules.ACCURACY),
-    *(replace(one, needs=(*one.needs, "text")) for one in accuracy.OF_OURS),
+_ACCURACY: tuple[Check, ...] = (
+    *(*accuracy.OF_ANY, *runs.ACCURACY, check_of(performance.detail_against_summary)),
+    replace(logged_responses.ISSUED, applies=_no_accuracy_log),
+)
+_UNCHANGED = check_of(unchanged, needs=("record",))
+_OUR_PERFORMANCE = (_UNCHANGED, *performance.OF_OURS, *plausibility.PERFORMANCE, *input_checks.OF_OURS)
+_OUR_ACCURACY = tuple(
+    replace(check, needs=("scores", "log", *check.needs))
+    for check in (
+        *(_UNCHANGED, *logged_responses.OF_RESPONSES, *input_checks.OF_OURS, *official_rules.ACCURACY),
+        *(replace(check, needs=(*check.needs, "text")) for check in accuracy.OF_OURS),
+    )
 )
 
 
 @dataclass
-class ScenarioOutcome:
-    """Findings on a scenario, and its runs for the comparison with other scenarios."""
+class PlaceDetails:
+    """The runs of a result, for the comparison with other results."""
 
     place: Place
-    findings: list[Finding] = field(default_factory=list)
-    runs: list[RunIdentity] = field(default_factory=list)
-    scenario: Scenario | None = None  # None: the directory is not named after a scenario of the benchmark
-    judged: Judgement = field(default_factory=Judgement)
+    scenario: Scenario | None  # None: the directory is not named after a scenario of the benchmark
+    runs: list[RunIdentity]
 
 
-def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
-    """Check one scenario directory."""
-    outcome = ScenarioOutcome(place)
-    outcome.findings = presented(tree.root, _findings(tree, outcome))
-    return outcome
-
-
-def _findings(tree: Tree, outcome: ScenarioOutcome) -> Iterator[Finding]:
-    """Yield the findings on a scenario, and store its runs and the applied rules in the outcome."""
-    yield from check_measurements(tree, outcome.place)
-    result = yield from _claimed(tree, outcome.place)
-    if result is None:
-        outcome.judged.applied |= rules_of(_claimed)
-        return
-    outcome.runs, outcome.scenario, outcome.judged = result.runs, result.scenario, result.judged
-    result.judged.applied |= rules_of(_claimed, read_log)
-    for item in RESULT:
-        judgement = judge(result, (item,), partial(_damaged, result, item))
-        yield from judgement.findings
-        result.judged.take(replace(judgement, findings=[]))
-
-
-def _damaged(result: Result, item: Check, error: Exception) -> tuple[Finding, ...]:
-    """Report an exception as a finding, because untrusted content must not end the other checks."""
-    folder = result.tree.scenario(result.place) / _FOLDERS.get(item.decide, "")
-    return (compared("log-damaged", False, f"{type(error).__name__}: {error}", "", folder),)
+def _measurements(result: Result) -> Iterator[Finding]:
+    """Check the description of the system's measurements."""
+    yield from check_measurements(result.tree, result.place)
 
 
 def _performance(result: Result) -> Iterator[Finding]:
-    """Check the performance run, and store the values that identify it."""
-    run = result.tree.performance(result.place)
-    detail = yield from read_log(run)
-    checks = PERFORMANCE + (runs.FOREIGN_PERFORMANCE if result.benchmark is None else OUR_PERFORMANCE)
-    if detail is None:
-        result.judged.skip((*CLAIMS["performance"], *checks), result.absent("log"))
-        return
-    result.runs.append(RunIdentity.of("performance", run, detail))
-    yield from _judge(result, "performance", run, detail, checks)
+    """Check that the logs of the performance run are readable, and store the values that identify it."""
+    run = result.performance
+    yield from run.log_read[0]
+    if run.is_readable:
+        result.runs.append(RunIdentity.of("performance", run.dir, run.detail))
 
 
 def _accuracy(result: Result) -> Iterator[Finding]:
-    """Check the accuracy run, and store the values that identify it."""
-    run = result.tree.accuracy(result.place)
+    """Check the files of the accuracy run, and store the values that identify it."""
+    accuracy_run = result.accuracy
+    run = accuracy_run.dir
     yield from check_accuracy_files(result, run)
-    detail = yield from read_log(run)
-    identity = RunIdentity("accuracy", run.detail) if detail is None else RunIdentity.of("accuracy", run, detail)
-    identity.responses, identity.responses_file = result.answers_sha256, run.accuracy_text
+    yield from accuracy_run.log_read[0]
+    identity = RunIdentity("accuracy", run.detail)
+    if accuracy_run.is_readable:
+        identity = RunIdentity.of("accuracy", run, accuracy_run.detail)
+    identity.responses, identity.responses_file = result.text_read[1][1], run.accuracy_text
     identity.scores = scores_in(run.accuracy_text)
     identity.cut = value_of(read_tree_bytes(run.accuracy_log, "accuracy-size")) or b""
     identity.long_responses = result.benchmark is not None or bool(_LONG_RESPONSE.search(identity.cut))
     result.runs.append(identity)
-    checks, own_checks = ACCURACY, OUR_ACCURACY if result.benchmark is not None else ()
-    if is_regular(run.accuracy_log):
-        checks += (logged_responses.ISSUED,)
-    if result.scores_readable and is_regular(run.accuracy_log):
-        checks += own_checks
-    else:  # other rules report missing files
-        result.judged.skip(own_checks, f"accuracy/{run.accuracy_text.name} with all scores, and accuracy/{RESPONSES}")
-    if detail is None:
-        result.judged.skip((*CLAIMS["accuracy"], *checks), f"accuracy/{DETAIL}")
-    else:
-        yield from _judge(result, "accuracy", run, detail, checks)
-
-
-def _judge(
-    result: Result, name: str, run_dir: RunDir, detail: DetailLog, checks: tuple[Check, ...]
-) -> Iterator[Finding]:
-    result.details[name] = detail
-    run = TreeRun.of_result(result, name, run_dir, detail)
-    judgement = yield from judge_tree_run(run, CLAIMS[name])
-    violated = {finding.rule for finding in judgement.findings if finding.violated}
-    decisive = MODE[name] if result.benchmark is None else MODE[name] + runs.CLAIM[name]
-    if not any(violated.intersection(one.rules) for one in decisive):
-        yield from judge_tree_run(run, checks)
 
 
 @decides(
@@ -162,58 +121,37 @@ def _judge(
     ("tree-benchmark", "error", "[checker] loader.Loader.load", "benchmark directory", "rename the directory"),
     ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "scenario name", "rename the directory"),
 )  # fmt: skip
-def _claimed(tree: Tree, place: Place) -> Reads[Result | None]:
-    """Return the result of a directory. If its benchmark or scenario is unknown, yield a finding and return None."""
-    folder, name = tree.scenario(place), mapped_benchmark(tree, place)
+def _names(result: Result) -> Iterator[Finding]:
+    """Check that the directories are named after a benchmark of the round and one of its scenarios."""
+    tree, place, name = result.tree, result.place, result.benchmark_name
+    folder = tree.scenario(place)
     if name is None:
         names = ", ".join(sorted(tree.round.benchmarks))
         yield compared("tree-benchmark", False, place.benchmark, f"one of {names}", folder.parent)
-        return None
-    entry = tree.round.table.benchmarks[name]
-    # A name in a different case is still checked; tree-case reports it.
-    scenario = next((one for one in SCENARIOS if one.lower() == place.scenario.lower()), None)
-    benchmark = _benchmark_like(entry, tree.round.table, scenario) if scenario in entry.scenarios else None
-    result = Result(tree, place, entry, benchmark, scenario)
-    if result.loadgen_scenario is None:
+    elif result.loadgen_scenario is None:
         yield compared("tree-scenario", False, place.scenario, "a scenario of LoadGen", folder)
-    elif not result.is_open and result.scenario_name not in entry.scenarios:
-        names = ", ".join(sorted(entry.scenarios))
+    elif not result.is_known:
+        names = ", ".join(sorted(result.entry.scenarios))
         yield compared("tree-scenario", False, place.scenario, f"a scenario of {name}: {names}", folder)
-        return None
-    return result
 
 
-def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario | None) -> Benchmark | None:
-    """Return the benchmark of this harness with this model, with the accuracy targets of the given entry."""
-    for benchmark in BENCHMARKS.values():
-        benchmark_entry = table.benchmarks.get(benchmark.submission_name)
-        if benchmark_entry is not None and benchmark_entry.model == entry.model and scenario in benchmark.scenarios:
-            if benchmark_entry is entry:
-                return benchmark
-            limits_of = {score.lower(): limits for score, limits in entry.targets_of(benchmark.scenarios[0]).items()}
-            targets = {
-                name: replace(target, low_share=limits.low / target.reference)
-                if (limits := limits_of.get(name.lower())) and limits.low is not None
-                else target
-                for name, target in benchmark.targets.items()
-            }
-            return replace(benchmark, targets=targets)
-    return None
+def _unread_scores(result: Result) -> Iterator[NotApplied]:
+    """Yield the rules that need all scores, if some of them cannot be read."""
+    if result.benchmark is not None and (why := result.accuracy.absent("scores")):
+        yield NotApplied(why, tuple(rule for check in _OUR_ACCURACY for rule in check.rules), lacks_input=True)
 
 
-def _test06(result: Result) -> Iterator[Finding]:
+def _test06(result: Result) -> Iterator[Finding | NotApplied]:
     """Check TEST06 if its directory exists."""
-    result.without(f"{TEST}/accuracy/{RESPONSES}", "audit-log", "audit-answers", "audit-text-differs")
-    result.without(f"{TEST}/performance/run_1/{DETAIL}", "audit-order")
     run = yield from check_audit(result)
     if run is not None:
         result.runs.append(run)
 
 
-@decides("tree", needs=("audit",), also=("audit-settings", "audit-errors"))
-def _other_audits(result: Result) -> Iterator[Finding]:
+@decides("tree", needs=("audit",), also=("audit-settings", "audit-errors", "audit-order"))
+def _other_audits(result: Result) -> Iterator[Finding | NotApplied]:
     """Check the runs of audits other than TEST06. Their logs may be copies or contain contradictions."""
-    result.without(f"the performance/run_1/{DETAIL} of an audit", "audit-settings", "audit-errors")
+    is_checked = has_responses = False
     logs = {identity.detail for identity in result.runs}
     for test in result.audits:
         run = RunDir(result.tree.audit(result.place, test) / "performance" / "run_1")
@@ -221,20 +159,31 @@ def _other_audits(result: Result) -> Iterator[Finding]:
             continue
         detail = yield from read_log(run)
         if detail is not None:
-            yield from check_audit_run(result, test, run, detail)
+            is_checked = True
+            has_responses |= yield from check_audit_run(result, test, run, detail)
             known_as = RunIdentity.of(test, run, detail)
             texts = [result.tree.audit(result.place, test) / name for name in OWN_TEXTS.get(test, ())]
             known_as.hashes |= {text: sha256_of(text) for text in texts if is_regular(text)}
             result.runs.append(known_as)
+    if not is_checked:
+        yield WITHOUT_AUDIT_LOG
+    if not has_responses:
+        yield NotApplied(f"{TEST}/performance/run_1/{DETAIL}", ("audit-order",), lacks_input=True)
 
 
 @decides("tree", needs=("audit",), also=("audit-verdict", "audit-fallback", "audit-numbers"))
-def _texts(result: Result) -> Iterator[Finding]:
+def _texts(result: Result) -> Iterator[Finding | NotApplied]:
     """Check the texts of all audits except TEST06."""
-    result.without("the text of an audit", "audit-verdict", "audit-numbers", "audit-fallback")
+    read = set()
     for test in AUDIT_TEXTS:
         if test != TEST and test in result.audits:
-            yield from check_audit_texts(result, test, result.tree.audit(result.place, test), result.runs)
+            folder = result.tree.audit(result.place, test)
+            if (yield from check_audit_texts(result, test, folder, result.runs)):
+                read.add(test)
+    rules = [] if read else ["audit-verdict", "audit-numbers"]
+    rules += [] if "TEST01" in read else ["audit-fallback"]
+    if rules:
+        yield NotApplied("the text of an audit", tuple(rules), lacks_input=True)
 
 
 @decides("tree", applies=lambda result: OPEN_IS_FREE if result.is_open else "", also=("audit-missing",))
@@ -255,24 +204,68 @@ def _required_audits(result: Result) -> Iterator[Finding]:
 
 
 # Checks on a result. Their order matters: later checks compare the runs that earlier checks have read.
-RESULT: tuple[Check, ...] = (
-    check_of(_performance),
+_UNKNOWN = (check_of(_measurements), check_of(_names))
+_RESULT: tuple[Check, ...] = (
+    *_UNKNOWN,
+    check_of(_performance, read_log),
     check_of(_accuracy, *OF_ACCURACY),
-    check_of(_test06, *OF_TEST06, needs=("audit",), silent=()),
+    Check(_unread_scores, ()),
+    check_of(_test06, *OF_TEST06, needs=("audit",)),
     check_of(check_user_conf),
     check_of(_required_audits),
-    check_of(_other_audits, silent=()),
-    check_of(check_tokens, silent=()),
+    check_of(_other_audits),
+    check_of(check_tokens),
     check_of(check_power),
-    check_of(_texts, silent=()),
+    check_of(_texts),
     check_of(check_one_configuration),
     check_of(check_scores),
     check_of(check_places),
     check_of(check_responses),
     check_of(check_line_ends),
 )
-ON_RUNS = (
-    *(one for checks in CLAIMS.values() for one in checks),
-    *(*PERFORMANCE, *ACCURACY, logged_responses.ISSUED, *runs.FOREIGN_PERFORMANCE, *OUR_PERFORMANCE, *OUR_ACCURACY),
-)
 _FOLDERS: dict[Callable[..., object], str] = {_performance: "performance", _accuracy: "accuracy", _test06: TEST}
+
+
+def damage(subject: Result | TreeRun, check: Check, error: Exception) -> Finding:
+    """Report an exception as a finding, because untrusted content must not end the other checks."""
+    if isinstance(subject, TreeRun):
+        return damaged_run(subject.dir, error)
+    folder = subject.tree.scenario(subject.place) / _FOLDERS.get(check.decide, "")
+    return compared("log-damaged", False, f"{type(error).__name__}: {error}", "", folder)
+
+
+def presented_on_result(subject: Result | TreeRun, findings: list[Finding]) -> list[Finding]:
+    """Return the violated rules as the report of a tree shows them."""
+    if isinstance(subject, TreeRun):
+        return presented(subject.of.tree.root, violations(subject.dir, findings))
+    return presented(subject.tree.root, (finding for finding in findings if not finding.passed))
+
+
+def _of_log(*checks: Check) -> tuple[Check, ...]:
+    """Return checks on a run, each of which needs its log."""
+    return tuple(replace(check, needs=("log", *check.needs)) for check in checks)
+
+
+# The policy of `check` on a result and its runs.
+CHECK = Policy(
+    checks={
+        "result": _RESULT,
+        "unknown result": _UNKNOWN,
+        "performance": _of_log(*_PERFORMANCE, *_OUR_PERFORMANCE),
+        "performance of another benchmark": _of_log(*_PERFORMANCE, *runs.FOREIGN_PERFORMANCE),
+        "accuracy": (*_of_log(*_ACCURACY), *_OUR_ACCURACY),
+        "accuracy of another benchmark": _of_log(*_ACCURACY),
+    },
+    claims={
+        "performance": _claims("performance", ours=True),
+        "performance of another benchmark": _claims("performance", ours=False),
+        "accuracy": _claims("accuracy", ours=True),
+        "accuracy of another benchmark": _claims("accuracy", ours=False),
+    },
+    exempt=exempt_rules,
+    damage=damage,
+    present=presented_on_result,
+    details=dict.fromkeys(
+        ("result", "unknown result"), lambda result, _: PlaceDetails(result.place, result.scenario, result.runs)
+    ),
+)

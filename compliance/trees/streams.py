@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from compliance.judge.check import check_of, decides
-from compliance.judge.finding import Finding, compared
+from compliance.judge.rule import check_of, decides
+from compliance.judge.verdict import Finding, compared
 from compliance.results.log_arithmetic import CLOCK_S, PRINTED, contradicted
 from compliance.trees.tree_evidence import TreeRun
 from runs.loadgen.detail_log import DetailLog

@@ -1,22 +1,24 @@
 """Data of a result in a tree for the checks: claims of its directories, and runs with identifying values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self, cast
 
-from compliance.judge.check import WITHOUT_INPUT, Judgement, Need, decides
-from compliance.judge.finding import compared
-from compliance.judge.rule import OURS
+from compliance.accuracy.accuracy_text import FIX, stated_hash, stated_score
+from compliance.judge.rule import OURS, Need, decides
+from compliance.judge.verdict import Finding, Subject, compared
 from compliance.results.log_arithmetic import mean_output_tokens
-from compliance.results.run_evidence import Requirements, RunEvidence
-from compliance.trees.findings import UNSAFE, Reads, is_folder, is_regular, is_safe
+from compliance.results.run_evidence import MODE_NAMES, Requirements, RunEvidence
+from compliance.trees.descriptions import mapped_benchmark
+from compliance.trees.findings import UNSAFE, Reads, is_folder, is_regular, is_safe, read_all, read_tree_text
 from compliance.trees.layout import AUDIT_FOLDERS
 from compliance.trees.logged_samples import LoggedSamples, read_logged_samples
 from compliance.trees.tree import Place, Tree
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
+from runs.benchmarks import BENCHMARKS
 from runs.errors import HarnessError
 from runs.files.writing import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry
@@ -25,9 +27,10 @@ from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import reported_numbers
 from runs.record.finished_run import ACCURACY, PERFORMANCE
 from runs.record.layout import LOADGEN_LOGS, RunDir
-from runs.rounds import RoundBenchmark
+from runs.rounds import RoundBenchmark, RoundTable
 
 _, DETAIL, RESPONSES, _ = LOADGEN_LOGS
+_LOG = f"accuracy/{RESPONSES}"
 WHOLE_LOG = f"the complete accuracy/{RESPONSES}, which is truncated in a tree"
 OF_POWER = {"power", "ranging"}  # names of directories next to run_1
 POWER_LOG = "spl.txt"  # name of the log in run_1 and ranging
@@ -68,39 +71,90 @@ STREAM_LATENCIES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": 
 SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_LATENCIES.values())
 
 
-@dataclass
-class Result:
-    """One scenario of one system: the claims of its directories, and its runs."""
+@dataclass(eq=False)
+class Result(Subject):
+    """One scenario of one system: the claims of its directories, its runs and its audits."""
 
     tree: Tree
     place: Place
-    entry: RoundBenchmark  # requirements of the round
-    benchmark: Benchmark | None  # None: not in runs/benchmarks
-    scenario: Scenario | None  # None: not in runs/benchmarks
-    details: dict[str, DetailLog] = field(default_factory=dict)  # name of a readable run → log
     runs: list["RunIdentity"] = field(default_factory=list)  # identities, to compare with other runs
-    scores_readable: bool = False  # whether all scores in accuracy.txt are readable
-    answers_sha256: str = ""  # SHA-256 of the accuracy log in accuracy.txt
     logged: dict[Path, LoggedSamples] = field(default_factory=dict)  # accuracy logs that were read
-    judged: Judgement = field(default_factory=Judgement)
+
+    @property
+    def kind(self) -> str:
+        return "result" if self.is_known else "unknown result"
+
+    @property
+    def name(self) -> str:
+        return str(self.place)
+
+    @property
+    def parts(self) -> "Sequence[TreeRun]":
+        return (self.performance, self.accuracy) if self.is_known else ()
+
+    @cached_property
+    def benchmark_name(self) -> str | None:
+        """The name of the benchmark in the table of the round; None if its directory has another name."""
+        return mapped_benchmark(self.tree, self.place)
+
+    @property
+    def is_known(self) -> bool:
+        """False if the round has no such benchmark or, outside the open division, no such scenario."""
+        if self.benchmark_name is None:
+            return False
+        return self.loadgen_scenario is None or self.is_open or self.scenario_name in self.entry.scenarios
+
+    @cached_property
+    def entry(self) -> RoundBenchmark:
+        """The requirements of the round."""
+        assert self.benchmark_name is not None  # see `kind`
+        return self.tree.round.table.benchmarks[self.benchmark_name]
+
+    @cached_property
+    def scenario(self) -> Scenario | None:
+        """The scenario of runs/benchmarks; None: not in runs/benchmarks. tree-case reports a name in another case."""
+        return next((one for one in SCENARIOS if one.lower() == self.place.scenario.lower()), None)
+
+    @cached_property
+    def benchmark(self) -> Benchmark | None:
+        """The benchmark of this harness; None: not in runs/benchmarks."""
+        if self.scenario not in self.entry.scenarios:
+            return None
+        return _benchmark_like(self.entry, self.tree.round.table, self.scenario)
+
+    @cached_property
+    def performance(self) -> "TreeRun":
+        return TreeRun.of_result(self, "performance", self.tree.performance(self.place))
+
+    @cached_property
+    def accuracy(self) -> "TreeRun":
+        return TreeRun.of_result(self, "accuracy", self.tree.accuracy(self.place))
+
+    @cached_property
+    def text_read(self) -> tuple[list[Finding], tuple[bool, str]]:
+        """Findings on accuracy.txt, whether all its scores are readable, and the hash of the accuracy log in it."""
+        return read_all(check_text(self.accuracy.dir.accuracy_text, self))
+
+    @property
+    def scores_readable(self) -> bool:
+        return self.text_read[1][0]
 
     def absent(self, need: Need) -> str:
-        """Return the name of a missing input; empty if it is available."""
         tree, place = self.tree, self.place
         match need:
-            case "log" if "performance" not in self.details:
-                return f"performance/run_1/{DETAIL}"
-            case "conf" if not is_regular(tree.user_conf(place)):
-                return "user.conf"
-            case "text" if not is_regular(tree.accuracy(place).accuracy_text):
-                return "accuracy/accuracy.txt"
+            case "log":
+                return "" if self.performance.is_readable else f"performance/run_1/{DETAIL}"
+            case "conf":
+                return "" if is_regular(tree.user_conf(place)) else "user.conf"
+            case "text":
+                return "" if is_regular(tree.accuracy(place).accuracy_text) else "accuracy/accuracy.txt"
             case "power":
                 run = tree.performance(place).root
                 of_power = is_regular(run / POWER_LOG) or any(is_folder(run.parent / name) for name in OF_POWER)
                 return "" if of_power else f"performance/power or performance/ranging or performance/run_1/{POWER_LOG}"
-            case "audit" if not self.audits:
-                return "the directory of an audit"
-        return ""
+            case "audit":
+                return "" if self.audits else "the directory of an audit"
+        return super().absent(need)
 
     def logged_samples(self, path: Path) -> LoggedSamples:
         """Return the content of an accuracy log, which is read once.
@@ -111,14 +165,6 @@ class Result:
         if path not in self.logged:
             self.logged[path] = read_logged_samples(path)
         return self.logged[path]
-
-    def met(self, *rules: str) -> None:
-        """Store rules that were applied."""
-        self.judged.applied.update(rules)
-
-    def without(self, why: str, *rules: str) -> None:
-        """Store the missing input of rules. It counts unless the rules are stored as applied."""
-        self.judged.reasons.update(dict.fromkeys(rules, (WITHOUT_INPUT, why)))
 
     @cached_property
     def audits(self) -> list[str]:
@@ -219,17 +265,40 @@ class TreeRun(RunEvidence):
     of: Result = None  # type: ignore[assignment]  # Fields before it have defaults; `of_result` sets it.
 
     @classmethod
-    def of_result(cls, result: Result, name: str, run_dir: RunDir, detail: DetailLog) -> Self:
-        """Return the run with a name (performance or accuracy) and its detail log."""
+    def of_result(cls, result: Result, name: str, run_dir: RunDir) -> Self:
+        """Return the run with a name (performance or accuracy)."""
         mode = PERFORMANCE if name == "performance" else ACCURACY
-        run = cls(run_dir, result.scenario, result.benchmark, foreign=True, claimed_mode=mode, of=result)
-        run.detail = detail
-        return run
+        return cls(run_dir, result.scenario, result.benchmark, foreign=True, claimed_mode=mode, of=result)
+
+    @property
+    def kind(self) -> str:
+        name = MODE_NAMES[str(self.claimed_mode)]
+        return name if self.of.benchmark is not None else f"{name} of another benchmark"
+
+    @cached_property
+    def log_read(self) -> tuple[list[Finding], DetailLog | None]:
+        """Findings on the readability of the logs, and the detail log."""
+        return read_all(read_log(self.dir))
+
+    @property
+    def is_readable(self) -> bool:
+        return self.log_read[1] is not None
+
+    @cached_property
+    def detail(self) -> DetailLog:
+        detail = self.log_read[1]
+        assert detail is not None  # see `is_readable`
+        return detail
 
     def absent(self, need: Need) -> str:
         match need:
+            case "log" if not self.is_readable:
+                return f"performance/run_1/{DETAIL}" if self.claimed_mode == PERFORMANCE else f"accuracy/{DETAIL}"
             case "record" | "manifest":
                 return "requests.jsonl and manifest.json, which no tree has"
+            case "scores":  # other rules report missing files
+                is_read = self.of.scores_readable and is_regular(self.dir.accuracy_log)
+                return "" if is_read else f"accuracy/{self.dir.accuracy_text.name} with all scores, and {_LOG}"
             case "responses":
                 # A complete log is checked like a truncated log if this harness cannot run its benchmark.
                 cut = self.of.benchmark is None or super().absent(need) or not is_regular(self.dir.accuracy_log)
@@ -302,3 +371,70 @@ def read_log(run: RunDir) -> Reads[DetailLog | None]:
 def without_root(sentence: str, path: Path) -> str:
     """Return a message with file names in place of paths."""
     return sentence.replace(f"{path.parent}/", "")
+
+
+def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario | None) -> Benchmark | None:
+    """Return the benchmark of this harness with this model, with the accuracy targets of the given entry."""
+    for benchmark in BENCHMARKS.values():
+        benchmark_entry = table.benchmarks.get(benchmark.submission_name)
+        if benchmark_entry is not None and benchmark_entry.model == entry.model and scenario in benchmark.scenarios:
+            if benchmark_entry is entry:
+                return benchmark
+            limits_of = {score.lower(): limits for score, limits in entry.targets_of(benchmark.scenarios[0]).items()}
+            targets = {
+                name: replace(target, low_share=limits.low / target.reference)
+                if (limits := limits_of.get(name.lower())) and limits.low is not None
+                else target
+                for name, target in benchmark.targets.items()
+            }
+            return replace(benchmark, targets=targets)
+    return None
+
+
+@decides(
+    "tree",
+    ("accuracy-text", "error", "[checker] accuracy_check.accuracy_result_check",
+     "scores in accuracy.txt", FIX),
+    also=("accuracy-target", "accuracy-samples"),
+)  # fmt: skip
+def check_text(path: Path, result: Result) -> Reads[tuple[bool, str]]:
+    """Read accuracy.txt as the official checker does."""
+    text = yield from read_tree_text(path, "accuracy-text")
+    if text is None:
+        return False, ""
+    lines = text.splitlines()
+    readable = True
+    for score, limits in result.entry.targets_of(result.scenario_name).items():
+        # The official checker accepts multiple numbers for one score if each of them meets the target.
+        stated = stated_score(lines, score, is_single=result.benchmark is not None)
+        unread = stated.problem if stated.numbers or limits.low is not None else ""
+        readable = readable and not unread
+        # A result of the open division may have a different score.
+        if unread and (result.benchmark is not None or not result.is_open):
+            wanted = f"one number for {stated.name}"
+            yield compared("accuracy-text", False, unread, wanted, path, line=stated.line)
+        for value in () if result.is_open else stated.values:
+            low, high = limits.low, limits.high
+            if (low is not None and value < low) or (high is not None and value > high):
+                required = f"at least {low:.10g}" if high is None else f"{low or 0:.10g} to {high:.10g}"
+                required += result.entry.in_rules(result.scenario_name, f"accuracy-target {score}")
+                yield compared("accuracy-target", False, f"{score} is {value:.10g}", required, path)
+    counts = stated_score(lines, "gen_num")
+    if counts.numbers and counts.values != [result.accuracy_samples]:
+        stated_count = f"gen_num is {', '.join(counts.numbers)}"
+        yield compared("accuracy-samples", False, stated_count, f"{result.accuracy_samples}", path)
+    return readable, (yield from check_hash(path, text))
+
+
+@decides(
+    "tree",
+    ("accuracy-hash", "error", "[checker] accuracy_check.accuracy_result_check", "hash in accuracy.txt",
+     "truncate the accuracy log with tools/submission/truncate_accuracy_log.py, which appends the hash"),
+)  # fmt: skip
+def check_hash(path: Path, text: str) -> Reads[str]:
+    """Return the hash in accuracy.txt. If it is missing or not unique, yield a finding and return an empty text."""
+    digest, problem = stated_hash(text)
+    if not digest:
+        state, wanted = problem or "no line `hash=…`", "one line `hash=` with the SHA-256 of the complete log"
+        yield compared("accuracy-hash", False, state, wanted, path)
+    return digest

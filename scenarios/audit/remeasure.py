@@ -12,9 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from compliance.judge.finding import stated
+from compliance.judge.verdict import stated
 from compliance.results.find_results import find_results
-from compliance.signoff.signoff_verdict import MAX_ROUNDS, SignOff
+from compliance.signoff.signoff_verdict import MAX_ROUNDS, SignOff, asks_remeasure, headline
 from runs.errors import InputError
 from runs.harness import PROGRAM
 from runs.record.finished_run import PERFORMANCE
@@ -51,14 +51,14 @@ def remeasured(
     if not 0 <= most <= MAX_ROUNDS:
         raise InputError(f"--remeasure {most}: must be 0 to {MAX_ROUNDS}", f"give a number from 0 to {MAX_ROUNDS}")
     verdict = sign(ref, cand)
-    if not most or not verdict.asks_remeasure:
+    if not most or not asks_remeasure(verdict):
         return verdict, 0
     sides = [_performance_runs(side) for side in (ref, cand)]
     for number in range(1, most + 1):
-        say(f"\n{verdict.headline}\nrepetition {number} of at most {most}")
+        say(f"\n{headline(verdict)}\nrepetition {number} of at most {most}")
         _exchange(_run_in_turn(sides, console, say), say)
         verdict = sign(ref, cand)
-        if not verdict.asks_remeasure:
+        if not asks_remeasure(verdict):
             return verdict, number
     text = f"still noisy or contended after {counted(most, 'repetition')}"
     text += "; comparisons with these runs inherit the noise"

@@ -81,10 +81,10 @@ def refuse_closed(declared: Mapping[str, Any], prepared: PreparedRun, division: 
     """
     registries, evaluation = load_registries(), prepared.benchmark.quality_eval
     row = row_of_plan(declared, prepared.plan, prepared.weights, evaluation, registries)
-    (judged,) = judge_rows([row], registries, division=division).matched
+    (judged,) = judge_rows([row], registries, division=division).parts
     if errors := [one for one in judged.of("error") if one.numbers.get("field") not in _KNOWN_AFTER_THE_RUNS]:
         reasons = "; ".join(f"{one.rule}: {one.sentence}" for one in errors)
-        raise InputError(f"the gate closes {judged.title}: {reasons}", errors[0].fix or errors[0].definition.fix)
+        raise InputError(f"the gate closes {judged.name}: {reasons}", errors[0].fix or errors[0].definition.fix)
 
 
 def _planned(run: CampaignRun, prepared: PreparedRun, identity: Facts) -> PlannedRun:

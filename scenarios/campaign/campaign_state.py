@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from compliance.accuracy.metrics import METRICS
 from compliance.audits.state import audit_state
 from compliance.judge.verdict import Outcome, Verdict
+from compliance.results.details import ResultVerdict, RunVerdict, has_target
 from compliance.results.find_results import find_results
-from compliance.results.result_verdict import ResultVerdict, verify_result
-from compliance.results.run_verdict import RunVerdict
+from compliance.results.policy import verify_result
 from compliance.trees.tree import NOT_IN_OPEN, Division
 from runs.errors import ExecutionError, HarnessError
 from runs.harness import harness_facts
@@ -32,7 +32,7 @@ CampaignStatus = Literal["to do", "done", "negative", "failed", "running"]
 class RunState:
     """The state of one run. Its verdict has an error if files are missing or contradict each other."""
 
-    verdict: Verdict | None = None  # None: the run has no files
+    verdict: Verdict[Any] | None = None  # None: the run has no files
     numbers: str = ""  # numbers of a finished run
     changed: tuple[str, ...] = ()  # differences of a finished run from the current configuration
     process: int | None = None  # of a run in progress
@@ -115,14 +115,14 @@ def _judge(runs: list[PlannedRun], ignored: frozenset[str]) -> tuple[dict[str, R
     error: HarnessError | None
     try:
         verdict = verify_result(find_results([run.folder for run in runs])[0])
-        error, parts = verdict.error, {str(part.mode): part for part in verdict.parts}
+        error, parts = verdict.error, {part.details.mode: part for part in verdict.parts}
         if error is None and parts.keys() != {run.kind for run in runs}:
             error = ExecutionError(f"the logs belong to a run of {', '.join(parts)}")
     except HarnessError as unread:
         error = unread
     if error is not None:
         return {run.kind: RunState(Verdict(error=error)) for run in runs}, None
-    if violated := verdict.of("error"):
+    if violated := verdict.violated:
         return {run.kind: RunState(Verdict(findings=violated)) for run in runs}, verdict
     return {run.kind: _state(parts[run.kind], ignored) for run in runs}, verdict
 
@@ -135,14 +135,14 @@ def _state(part: RunVerdict, ignored: frozenset[str]) -> RunState:
 
 
 def _numbers(part: RunVerdict) -> str:
-    if part.mode == "accuracy":
-        scores = part.details["scores"]
-        target_note = "" if part.has_target else "; no target applies"
-        metric = METRICS[part.details["metric"]]
+    if part.details.mode == "accuracy":
+        scores = part.details.values["scores"]
+        target_note = "" if has_target(part) else "; no target applies"
+        metric = METRICS[part.details.values["metric"]]
         lead, length = metric.means[0], metric.length
         return f"{lead} {scores[lead]:.2f}, {scores[length]:,} {metric.length_unit}{target_note}"
-    row = Numbers.model_validate(part.details.get("reported") or {}).flat("p90")
-    if part.scenario == "SingleStream" and "latency_p90_ms" in row:
+    row = Numbers.model_validate(part.details.values.get("reported") or {}).flat("p90")
+    if part.details.scenario == "SingleStream" and "latency_p90_ms" in row:
         return f"p90 latency {row['latency_p90_ms']:,.1f} ms"
     return ", ".join(f"{precise(value)} {unit}" for unit, value in rates_by_unit(row).items())
 
@@ -170,4 +170,6 @@ def _examine_audit(run: PlannedRun) -> RunState:
         changed = [item for one in state.runs for item in changes(finished_fingerprint(one.dir), run.identity)]
     except HarnessError as error:
         return RunState(Verdict(error=error))
-    return RunState(state.result, state.result.reason, tuple(dict.fromkeys(changed)) if state.result.passed else ())
+    if not state.result.passed:
+        return RunState(Verdict(refused_by=[state.result.reason]), state.result.reason)
+    return RunState(Verdict(), state.result.reason, tuple(dict.fromkeys(changed)))

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from compliance.results.result_verdict import RECORD_NAME, TEXT_NAME, write_verdict
+from compliance.results.details import RECORD_NAME, TEXT_NAME
+from compliance.results.text import write_verdict
 from runs.attestation.statements import last_statement
 from runs.errors import ExitCode, HarnessError, InputError
 from runs.files.writing import write_json

@@ -15,7 +15,7 @@ from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
 
 if TYPE_CHECKING:
-    from compliance.judge.finding import Finding
+    from compliance.judge.verdict import Finding
     from runs.attestation.attestation import Attestation
 
 EXAMPLES = (
@@ -63,6 +63,7 @@ def anchor(
         command_output.put(attested=signed)
         if ledger is None and timestamp is None:
             return ExitCode.OK
+    from compliance.judge.record import finding_record
     from compliance.results.attestation_check import read_and_attested
     from runs.attestation.anchors import add_to_ledger, request_time_stamp
     from runs.attestation.statements import unattested_runs
@@ -79,7 +80,7 @@ def anchor(
         tell(f"{finding}" + (f"; {finding.fix}" if finding.fix else ""))
     if violated:
         tell("no run was anchored")
-        command_output.put(findings=[finding.as_json() for finding in violated])
+        command_output.put(findings=[finding_record(finding) for finding in violated])
         return ExitCode.NEGATIVE
     statements = {name: statement for name, (statement, _) in read.items() if statement is not None}
     if ledger is not None:

@@ -18,7 +18,7 @@ from scenarios.command_line.options import round_option, score_sources, seed_set
 from scenarios.command_line.tree_options import system_file, tree_options
 
 if TYPE_CHECKING:
-    from compliance.mlperf_endpoints.submission import FoldersChecked
+    from compliance.mlperf_endpoints.submission import CurveVerdict
 
 EXAMPLES = (
     "compare a tree with its runs, before an upload: check TREE --runs output/campaign",
@@ -108,6 +108,7 @@ def check(
         raise InputError("--seed-sets: only for MLPerf Endpoints", "remove --seed-sets")
     if not runs and any((system, source, dataset_path, model_path)):
         raise InputError("--system, --source, --dataset-path and --model-path require --runs", "add --runs DIR")
+    from compliance.judge.record import record
     from compliance.trees.check_report import print_report
     from compliance.trees.check_tree import check_submission_tree
 
@@ -122,22 +123,25 @@ def check(
         )
     with console.status("checking"):
         checked = check_submission_tree(tree, in_round, against=against)
+        verdict = checked.verdict
+        verdict.details.strict = strict
         if made_of is not None:
-            checked = rebuild.compare_tree_with_runs(checked, made_of)
+            rebuild.compare_tree_with_runs(verdict, made_of)
         if official is not None:
             from compliance.trees.official_checker import run_official
 
-            checked.official = run_official(official, tree, in_round)
-    print_report(checked, console, strict=strict)
-    record = checked.record(strict=strict)
-    command_output.put(**record)
-    write_record("--json", json, record)
+            verdict.details.official = run_official(official, tree, in_round)
+            verdict.refused_by += [] if verdict.details.official.ok else ["the official checker"]
+    print_report(checked, console)
+    content = record(verdict, strict=strict)
+    command_output.put(**content)
+    write_record("--json", json, content)
     if report is not None:
         from compliance.report.tree_page import tree_page  # Importing matplotlib takes a moment.
 
         with writing("--report", report):
             write_atomic(report, tree_page(checked, moment(time.time_ns())))
-    return checked.exit_code(strict=strict)
+    return verdict.exit_code(strict=strict)
 
 
 def _check_endpoints(
@@ -151,25 +155,24 @@ def _check_endpoints(
     *,
     strict: bool,
 ) -> ExitCode:
+    from compliance.judge.record import record
+    from compliance.judge.text import text
     from compliance.mlperf_endpoints import judge_of
     from scenarios.terminal import Terminal
 
-    judge = judge_of("submission")
-    program, console = judge.find_checker(official, tree), Terminal()
+    curves = judge_of("submission")
+    program, console = curves.find_checker(official, tree), Terminal()
     with console.status("checking"):
-        checked: FoldersChecked = judge.check_folders([tree], dataset_path, model_path=model_path, seed_file=seed_sets)
+        verdict: CurveVerdict = curves.check_folders([tree], dataset_path, model_path=model_path, seed_file=seed_sets)
         if runs:
-            against = judge.check_folders(runs, dataset_path, model_path=model_path, seed_file=seed_sets)
-            checked.findings += import_module(BUILD_POINTS).compare_points_with_runs(checked, against)
-            checked.error = checked.error or against.error
-        if program is not None:
-            checked.official = judge.run_checker(program, tree, seed_sets)
-            checked.findings = judge.decided_by_official(checked)
-    if not checked.verdicts and not checked.points and program is None:
-        checked.error = SetupError(f"{tree} contains no run folder", "give --official endpoints-submission-cli")
-    for line in checked.lines():
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
-    record = checked.record(strict=strict)
-    command_output.put(**record)
-    write_record("--json", json, record)
-    return checked.exit_code(strict=strict)
+            against = curves.check_folders(runs, dataset_path, model_path=model_path, seed_file=seed_sets)
+            verdict.findings += import_module(BUILD_POINTS).compare_points_with_runs(verdict, against)
+            verdict.error = verdict.error or against.error
+        curves.add_official_checker(verdict, program, seed_sets)
+    if not verdict.details.verdicts and not verdict.details.point_folders and program is None:
+        verdict.error = SetupError(f"{tree} contains no run folder", "give --official endpoints-submission-cli")
+    console.print(text(verdict, curves.CURVE), end="", highlight=False, soft_wrap=True, markup=False)
+    content = record(verdict, strict=strict)
+    command_output.put(**content)
+    write_record("--json", json, content)
+    return verdict.exit_code(strict=strict)

@@ -23,11 +23,12 @@ EXAMPLES = (
 
 def print_findings(console: "Console", request: "DoctorRequest") -> ExitCode:
     """Print the findings; return REFUSED if anything is missing."""
+    from compliance.judge.record import finding_record
     from scenarios.launch.machine_checks import examine_machine
 
     marks = {"pass": "ok     ", "note": "note   ", "error": "MISSING"}
     findings = list(examine_machine(request))
-    command_output.put(findings=[finding.as_json() for finding in findings])
+    command_output.put(findings=[finding_record(finding) for finding in findings])
     for finding in findings:
         say(console, f"{marks[finding.severity]}  {finding.slug:<12} {finding.text}")
     return ExitCode.REFUSED if any(finding.severity == "error" for finding in findings) else ExitCode.OK

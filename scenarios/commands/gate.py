@@ -14,7 +14,7 @@ from scenarios.command_line.declaration_options import declaration_options, take
 from scenarios.command_line.options import score_options
 
 if TYPE_CHECKING:
-    from compliance.techniques.quality_gate import GateOutcome
+    from compliance.techniques.quality_gate import GateVerdict
 
 EXAMPLES = (
     "check the technique that the manifest of a result declares: gate RESULT",
@@ -23,7 +23,7 @@ EXAMPLES = (
 )
 
 
-def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
+def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateVerdict":
     from compliance.results.scoring import ScoreSources
     from compliance.techniques.quality_gate import judge_rows
     from compliance.techniques.row import rows_of_runs
@@ -109,16 +109,18 @@ def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
     """
     import orjson
 
+    from compliance.judge.record import record
+    from compliance.techniques.quality_gate import gate_exit_code, gate_markdown, gate_text
     from scenarios.terminal import Terminal
 
     with Terminal().status("judging"):
-        outcome = _judge(targets, options)
-    record = outcome.record()
-    command_output.put(**record)
-    json_text = orjson.dumps(record, option=orjson.OPT_INDENT_2).decode() + "\n"
-    text = {"json": json_text, "markdown": outcome.as_markdown(), "text": outcome.as_text()}[options["format"]]
+        verdict = _judge(targets, options)
+    content = record(verdict)
+    command_output.put(**content)
+    json_text = orjson.dumps(content, option=orjson.OPT_INDENT_2).decode() + "\n"
+    text = {"json": json_text, "markdown": gate_markdown(verdict), "text": gate_text(verdict)}[options["format"]]
     click.echo(text, nl=False)
     if options["out"] is not None:
         with writing("--out", options["out"]):
             write_atomic(options["out"], json_text if options["format"] == "text" else text)
-    return outcome.exit_code(strict=outcome.strict)
+    return gate_exit_code(verdict)

@@ -9,7 +9,15 @@ from typing import Any
 
 import click
 
-from compliance.signoff.signoff_verdict import MAX_ROUNDS, NOISE_BAND_PCT, SCOPES, OnFailure, SignOffScope, feedback
+from compliance.signoff.signoff_verdict import (
+    MAX_ROUNDS,
+    NOISE_BAND_PCT,
+    SCOPES,
+    OnFailure,
+    SignOffScope,
+    feedback,
+    sign_off_text,
+)
 from runs.errors import ExitCode, InputError
 from runs.harness import PROGRAM
 from runs.wording import counted
@@ -139,6 +147,7 @@ def signoff(
     if key is not None and not re.fullmatch("[0-9a-f]{64}", key):
         raise InputError(f"--key {key}: not 64 hex digits", f"give the key as `{PROGRAM} anchor` prints it")
     check_directories(scope, ref, cand, is_anchored=bool(ledger or timestamp_ca or key))
+    from compliance.judge.record import record
     from compliance.signoff.anchored import Trust
     from compliance.signoff.claim import read_claim
     from compliance.signoff.judge import sign_off
@@ -163,17 +172,17 @@ def signoff(
         verdict, rounds = remeasured(sign, ref, cand, remeasure, Terminal(), tell)
     else:
         verdict = sign(ref, cand)
-    tell(verdict.as_text().rstrip())
-    command_output.put(**verdict.record())
+    tell(sign_off_text(verdict).rstrip())
+    content = record(verdict)
+    command_output.put(**content)
     if remeasure:
         tell(f"repeated the performance runs {counted(rounds, 'time')}, of at most {remeasure}")
-    record = verdict.record() | ({"remeasured": rounds} if remeasure else {})
-    _save(scope, (*cand, *ref)[0], out, record)
+    _save(scope, (*cand, *ref)[0], out, content | ({"remeasured": rounds} if remeasure else {}))
     write_record("--feedback", feedback_file, feedback(verdict))
     return verdict.exit_code(strict=strict_flag)
 
 
-def _save(scope: SignOffScope, judged: Path, out: Path | None, record: dict[str, Any]) -> None:
+def _save(scope: SignOffScope, judged: Path, out: Path | None, content: dict[str, Any]) -> None:
     """Write the verdict to `out`, or else into the directory of the result, if that is possible.
 
     Raises:
@@ -183,7 +192,7 @@ def _save(scope: SignOffScope, judged: Path, out: Path | None, record: dict[str,
 
     if out is not None:
         with writing("--out", out):
-            save_verdict(out, record)
+            save_verdict(out, content)
         tell(f"written to {out}")
         return
     path = verdict_file(judged, scope)
@@ -191,7 +200,7 @@ def _save(scope: SignOffScope, judged: Path, out: Path | None, record: dict[str,
         tell("verdict not saved, because the logs are not from this harness; use --out FILE to save it")
         return
     try:
-        save_verdict(path, record)
+        save_verdict(path, content)
         tell(f"written to {path}")
     except OSError as error:
         where = f"{error.filename or path} cannot be written: {error.strerror}"

@@ -19,8 +19,8 @@ from scenarios.command_line.tree_options import system_file, tree_options
 from scenarios.console import say
 
 if TYPE_CHECKING:
-    from compliance.judge.finding import Finding
-    from compliance.submission.build import SubmitOutcome
+    from compliance.judge.verdict import Finding
+    from compliance.submission.build import Submission
 
 EXAMPLES = (
     "submit the runs of a campaign: submit output/campaign --organization ORG --system-name NAME --system system.yaml "
@@ -107,8 +107,9 @@ def submit(
         return _submit_folders(results, dataset_path, model_path, json, seed_sets, **options)
     if seed_sets is not None:
         raise InputError("--seed-sets: only for run folders of MLPerf Endpoints", "remove --seed-sets")
-    from compliance.submission.build import build_submission as build_tree
-    from compliance.submission.build_inputs import SubmitRequest
+    from compliance.judge.record import record
+    from compliance.submission.build import build_submission
+    from compliance.submission.candidate import SubmitRequest
     from compliance.submission.system import SystemFile
     from compliance.submission.this_machine import detected_for
     from scenarios.terminal import Terminal
@@ -129,13 +130,13 @@ def submit(
             if not console.is_terminal:
                 say(console, text)
 
-        outcome = build_tree(request, tell)
-    record = outcome.record()
-    command_output.put(**record)
-    write_record("--json", json, record)
-    for text in _refusals(outcome.findings) if outcome.findings else _built(outcome):
+        verdict = build_submission(request, tell)
+    content = record(verdict)
+    command_output.put(**content)
+    write_record("--json", json, content)
+    for text in _refusals(verdict.all_findings) if verdict.all_findings else _built(verdict):
         say(console, text)
-    return outcome.exit_code()
+    return verdict.exit_code()
 
 
 def _submit_folders(
@@ -152,6 +153,8 @@ def _submit_folders(
 ) -> ExitCode:
     unused = ("source", "documentation", "division", "round", "system")
     refuse_given(click.get_current_context(), "MLPerf Endpoints run folders", unused)
+    from compliance.judge.record import record
+    from compliance.judge.verdict import Finding
     from compliance.mlperf_endpoints.find_folders import point_folders
     from compliance.mlperf_endpoints.submission import check_folders
     from compliance.mlperf_endpoints.tree import judge_tree
@@ -165,9 +168,9 @@ def _submit_folders(
         raise checked.error
     refused = refusals(checked, rehearsal=rehearsal)
     files = [] if refused else build_points(checked, output, system_name, rehearsal=rehearsal)
-    record = checked.record() | {"verdict": "REFUSED" if refused else "BUILT", "files": [str(path) for path in files]}
-    command_output.put(**record)
-    write_record("--json", json, record)
+    content = record(checked) | {"verdict": "REFUSED" if refused else "BUILT", "files": [str(path) for path in files]}
+    command_output.put(**content)
+    write_record("--json", json, content)
     if refused:
         for text in _refusals(sorted(refused, key=lambda one: one.sentence), with_place=True):
             say(console, text)
@@ -178,7 +181,8 @@ def _submit_folders(
     # The check of the tree, which follows, repeats these three rules with more detail.
     repeated = ("endpoints-file", "endpoints-points", "endpoints-tree")
     of_runs = [*(waivers(checked) if rehearsal else ()), *(checked.of("warning"))]
-    of_tree = [one for one in judge_tree(sorted(point_folders(output)), checked.tables) if one.violated]
+    places = sorted(point_folders(output))
+    of_tree = [one for one in judge_tree(places, checked.details.tables) if isinstance(one, Finding) and one.violated]
     for finding in (*(one for one in of_runs if one.rule not in repeated), *of_tree):
         say(console, f"  {finding.line_with_place}")
     fix = "add the missing files and fields to the run directories or to the tree, then " if of_tree else ""
@@ -209,27 +213,30 @@ def _refusals(findings: "Sequence[Finding]", *, with_place: bool = False) -> lis
     return lines
 
 
-def _built(outcome: "SubmitOutcome") -> list[str]:
-    request, description, sizes = outcome.request, outcome.description, outcome.built
+def _built(verdict: "Submission") -> list[str]:
+    from compliance.signoff.signoff_verdict import headline
+
+    details = verdict.details
+    request, description, sizes = details.request, details.description, details.built
     assert description is not None
     assert sizes is not None
     lines = [
         f"built {request.output}: {counted(len(sizes), 'file')}, {sum(sizes.values()) / 1e6:.1f} MB, "
         f"round {request.round}"
     ]
-    for judged in outcome.judged:
-        audits = ", ".join(judged.candidate.audits) or "none"
-        lines.append(f"  {judged.candidate.name}: {judged.verdict.outcome}, audits: {audits}")
-    if outcome.signed is not None:
-        lines.append(f"sign-off: {outcome.signed.headline}")
+    for judged in details.judged:
+        audits = ", ".join(judged.audits) or "none"
+        lines.append(f"  {judged.name}: {judged.verdict.outcome}, audits: {audits}")
+    if details.signed is not None:
+        lines.append(f"sign-off: {headline(details.signed)}")
     lines.append("system description:")
     for words, names in description.from_where():
         shown = [f"{name}: {description.values[name]}" for name in names if description.values[name]]
         lines += [f"  {words}", *(f"    {text}" for text in shown)] if shown else []
-    lines += [f"note: {note}" for note in outcome.notes]
-    if outcome.rehearsal:
+    lines += [f"note: {note}" for note in details.notes]
+    if details.rehearsal:
         lines.append("REHEARSAL tree, not for upload:")
-        lines += [f"  {reason}" for reason in outcome.rehearsal]
+        lines += [f"  {reason}" for reason in details.rehearsal]
     rounds = "" if request.round == CURRENT_ROUND else f" --round {request.round}"
     paths: list[tuple[str, Path | None]] = [("--runs", path) for path in request.results]
     paths += [("--source", request.source), ("--dataset-path", request.sources.dataset_path)]

@@ -19,8 +19,7 @@ from scenarios.command_line.options import round_option, score_options, score_so
 from scenarios.console import tell
 
 if TYPE_CHECKING:
-    from compliance.mlperf_endpoints.verdict import FolderVerdict
-    from compliance.results.result_verdict import ResultVerdict
+    from compliance.judge.verdict import Verdict
 
 EXAMPLES = (
     "verify a performance run and an accuracy run: verify PERFORMANCE_DIR ACCURACY_DIR",
@@ -101,10 +100,12 @@ def verify(
             raise InputError(f"{name}: no effect with --performance-only", f"remove {name}")
     if document is not None and document.suffix != ".md":
         raise InputError(f"--document {document}: not a Markdown file name", "give a name that ends in .md")
+    from compliance.judge.record import record
     from compliance.mlperf_endpoints import judge_of
     from compliance.results.find_results import find_results
-    from compliance.results.result_verdict import logs_judged, result_text, verify_result
+    from compliance.results.policy import verify_result
     from compliance.results.scoring import with_scorer
+    from compliance.results.text import logs_judged, result_text
     from runs.mlperf_endpoints.layout import is_run_folder
     from runs.record.finished_run import ACCURACY, PERFORMANCE
     from scenarios.terminal import Terminal
@@ -142,11 +143,11 @@ def verify(
         _tell(
             folder_verdict, judge.client_run_text(folder_verdict), {"sha256": judge.folder_hashes(path)}, next(folders)
         )
-    everything: list[ResultVerdict | FolderVerdict] = [*verdicts, *judged]
+    everything: list[Verdict[Any]] = [*verdicts, *judged]
     worst = max((one.exit_code() for one in everything), default=ExitCode.OK)
-    record = {"schema_version": 1, "exit_code": int(worst), "results": [one.record() for one in everything]}
-    command_output.put(**record)
-    write_record("--json", json, record)
+    content = {"schema_version": 1, "exit_code": int(worst), "results": [record(one) for one in everything]}
+    command_output.put(**content)
+    write_record("--json", json, content)
     if document is not None:
         from compliance.report.document import document_markdown
 
@@ -165,9 +166,11 @@ def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path |
     return [output / f"{number:03d}-{home.resolve().name}" for number, (home, _) in enumerate(homes, start=1)]
 
 
-def _tell(verdict: "ResultVerdict | FolderVerdict", text: str, judged: dict[str, Any], folder: Path | None) -> None:
+def _tell(verdict: "Verdict[Any]", text: str, judged: dict[str, Any], folder: Path | None) -> None:
     """Print a verdict, and write it with the hashes of the verified files."""
-    from compliance.results.result_verdict import RECORD_NAME, TEXT_NAME, write_judged
+    from compliance.judge.record import record
+    from compliance.results.details import RECORD_NAME, TEXT_NAME
+    from compliance.results.text import write_judged
 
     tell(text.rstrip())
     if verdict.error is not None:
@@ -177,5 +180,5 @@ def _tell(verdict: "ResultVerdict | FolderVerdict", text: str, judged: dict[str,
     if folder is None:
         tell("verdict not saved, because the logs are not from this harness; use --output DIR to save it")
         return
-    write_judged(verdict.record() | judged, text, folder)
+    write_judged(record(verdict) | judged, text, folder)
     tell(f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}")

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, Severity, stated
-from compliance.judge.rule import OURS
+from compliance.judge.rule import OURS, decides
+from compliance.judge.verdict import Finding, Severity, stated
 from qsl.dataset import load_dataset
 from qsl.model_faults import config_faults, tokenizer_faults, weight_faults
 from qsl.model_files import ModelFacts, facts_of, find_model

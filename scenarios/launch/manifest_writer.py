@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from compliance.judge.check import check_of
-from compliance.judge.check import judge as judge_evidence
-from compliance.judge.finding import Finding
-from compliance.judge.verdict import LOGS, Verdict
+from compliance.judge.rule import check_of
+from compliance.judge.verdict import Finding, Policy, judge
 from compliance.results import accuracy, logged_responses, performance
 from compliance.results.run_evidence import RunEvidence
 from compliance.techniques.engine_facts import facts_of_run, misdeclared
@@ -153,10 +151,14 @@ def _engaged(run: RunEvidence) -> None:
 
 # Checks at the end of every run. `verify` applies more rules.
 _CONSISTENT = (_prompts_computed, performance.detail_against_summary, performance.as_derived, _engaged)
-AT_THE_END = {
-    "performance": tuple(map(check_of, (*_CONSISTENT, performance.validity))),
-    "accuracy": (*map(check_of, _CONSISTENT), accuracy.ERRORS, *map(check_of, logged_responses.OF_EACH)),
-}
+AT_THE_END = Policy(
+    checks={
+        "performance": tuple(map(check_of, (*_CONSISTENT, performance.validity))),
+        "accuracy": (*map(check_of, _CONSISTENT), accuracy.ERRORS, *map(check_of, logged_responses.OF_EACH)),
+    },
+    contradictions_end=True,
+    warnings_flag=False,
+)
 
 
 def judge_run_files(
@@ -176,10 +178,10 @@ def judge_run_files(
     manifest.notes += [*late_client(manifest.observed, limits_ns), *late_ends(manifest.observed, limits_ns)]
     for sentence in manifest.notes[len(run.notes) :]:  # The earlier notes were shown before the start.
         say(console, f"  note: {sentence}")
-    judgement = judge_evidence(evidence, AT_THE_END[run.plan.mode])
-    if judgement.error is not None:
-        raise judgement.error
-    verdict = Verdict(findings=judgement.findings, outcome_policy=LOGS, held_official=False)
+    verdict = judge(evidence, AT_THE_END)
+    verdict.counts_official = False
+    if verdict.error is not None:
+        raise verdict.error
     if verdict.contradictions:
         raise _FilesDisagree(evidence, verdict.contradictions)
     scored = score_run(run, console) if run.plan.mode == "accuracy" else None

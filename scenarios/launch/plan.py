@@ -33,7 +33,7 @@ from scenarios.launch.run_config import RunConfig
 from sut.engine_kind import EngineKind, EnginePlan, RunFacts
 
 if TYPE_CHECKING:
-    from compliance.judge.finding import Finding
+    from compliance.judge.verdict import Finding
 
 WARMUP_PROMPTS = 16
 WARMUP_PROMPTS_WITHOUT_COMPILING = 4

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from compliance.judge.record import record
 from compliance.signoff.baseline import MIN_REPEATS
 from compliance.signoff.claim import Claim
 from compliance.signoff.judge import sign_off
-from compliance.signoff.signoff_verdict import SignOff
+from compliance.signoff.signoff_verdict import SignOff, action, blocks, headline
 from scenarios.audit.saved_verdict import save_verdict
 from scenarios.tune.journal import SchedulingOptions, TuneRun, best_probe, with_options
 from scenarios.tune.option_space import Space, shown
@@ -48,10 +49,10 @@ class SignedOptions:
         sides = [without, self._space.reduced({**without, name: options[name]})]
         runs = [self._valid_runs(side, probes) for side in sides]
         directories = [[place.root / run.directory for run in side] for side in runs]
-        record: dict[str, Any] = {"option": name, "value": options[name], "without": without}
+        entry: dict[str, Any] = {"option": name, "value": options[name], "without": without}
         if lacking := [shown(side) for side, found in zip(sides, runs, strict=True) if not found]:
             self._runs.say(f"sign-off of {name}={options[name]}: refused, because no run of {lacking[0]} was VALID")
-            self.records.append(record | {"verdict": None, "file": None})
+            self.records.append(entry | {"verdict": None, "file": None})
             return False
         option = name.removeprefix(f"{self._runs.tune.config.engine}_")  # the engine's own name
         signed = _patch(option, *directories)
@@ -60,11 +61,13 @@ class SignedOptions:
                 where.append(self._runs.accuracy_run(run[0].target_qps, side))
             signed = _patch(option, *directories)
         file = place.signoff(name)
-        save_verdict(file, signed.record())
-        self.records.append(record | {"verdict": signed.outcome, "action": signed.action, "file": file.name})
-        self._runs.say(f"sign-off of {name}={options[name]}: {signed.headline}")
-        self._runs.say(f"  {signed.measured_headline}; {'refused' if signed.blocks else 'accepted'}; see {file}")
-        return not signed.blocks
+        save_verdict(file, record(signed))
+        self.records.append(entry | {"verdict": signed.outcome, "action": action(signed), "file": file.name})
+        self._runs.say(f"sign-off of {name}={options[name]}: {headline(signed)}")
+        self._runs.say(
+            f"  {signed.details.measured_headline}; {'refused' if blocks(signed) else 'accepted'}; see {file}"
+        )
+        return not blocks(signed)
 
     def _valid_runs(self, options: SchedulingOptions, probes: Sequence[TuneRun]) -> list[TuneRun]:
         """Return the VALID runs of these settings at their highest rates, after repeating missing runs."""

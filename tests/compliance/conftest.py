@@ -9,8 +9,8 @@ import pytest
 from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import ROUGE, Metric, Scores
 from compliance.accuracy.scores import DecodedResponse, begin_scoring
-from compliance.submission.build import SubmitOutcome, build_submission
-from compliance.submission.build_inputs import SubmitRequest
+from compliance.submission.build import Submission, build_submission
+from compliance.submission.candidate import SubmitRequest
 from compliance.submission.system import read_system_file
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
@@ -19,7 +19,7 @@ from tests.support.runs.dummy_runs import DummyRuns
 from tests.support.runs.signoff_fixtures import FrozenRuns
 from tests.support.runs.submission_runs import CALIBRATION, SYSTEM, campaign_copy
 
-Submit = Callable[..., SubmitOutcome]
+Submit = Callable[..., Submission]
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +72,7 @@ def build(campaign: CampaignDir, tmp_path: Path) -> Submit:
     documents.mkdir()
     (documents / "calibration.md").write_bytes(CALIBRATION)
 
-    def run(*results: Path, tree: str = "tree", **more: object) -> SubmitOutcome:
+    def run(*results: Path, tree: str = "tree", **more: object) -> Submission:
         values: dict[str, object] = {
             "results": list(results) or [campaign.root],
             "output": tmp_path / tree,

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from compliance.audits.logged_tokens import judge_entries
+from compliance.judge.record import record
 from compliance.results.find_results import find_results
-from compliance.results.result_verdict import result_text, verify_result
+from compliance.results.policy import verify_result
+from compliance.results.text import result_text
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.support.published import PUBLISHED, PUBLISHED_MARKS
 
@@ -29,8 +31,8 @@ def name_of(path: Path) -> str:
 def test_published_results_are_read_and_judged(path: Path) -> None:
     (result,) = find_results([path])
     verdict = verify_result(result)
-    json.dumps(verdict.record())
-    assert [part.mode for part in verdict.parts] == ["performance", "accuracy"]
+    json.dumps(record(verdict))
+    assert [part.details.mode for part in verdict.parts] == ["performance", "accuracy"]
     assert verdict.contradictions == []
     # The only finding: more output tokens than the benchmark generates.
     one_too_many = "RedHat" in path.parts and path.name == "Server"

@@ -107,7 +107,7 @@ class AuditCase:
             result = audited(self.audit, self.kind, self.scenario, folder)
         if isinstance(result, str):
             return Facts([result])
-        return facts_of(CommandOutcome("audit", int(result.exit_code()), result.record()), {folder: ""})
+        return facts_of(CommandOutcome("audit", int(not result.passed), result.record()), {folder: ""})
 
 
 AnyCase = Case | PageCase | AuditCase

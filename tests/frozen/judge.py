@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from compliance.judge.check import Judgement
 from compliance.judge.rule import all_rules
+from compliance.judge.verdict import Verdict
 from tests.conftest import run_here
 from tests.frozen.facts import CommandOutcome
 
@@ -19,16 +19,16 @@ from tests.frozen.facts import CommandOutcome
 @contextmanager
 def rules_applied() -> Iterator[set[str]]:
     """Collect the IDs of the rules that are applied within the block."""
-    made: list[Judgement] = []
-    made_as = Judgement.__init__
+    made: list[Verdict[Any]] = []
+    made_as = Verdict.__init__
 
-    def note_rules(self: Judgement, *values: Any, **named: Any) -> None:
+    def note_rules(self: Verdict[Any], *values: Any, **named: Any) -> None:
         made_as(self, *values, **named)
         made.append(self)
 
     rules: set[str] = set()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Judgement, "__init__", note_rules)
+        patched.setattr(Verdict, "__init__", note_rules)
         yield rules
     rules.update(*(one.applied for one in made))
 

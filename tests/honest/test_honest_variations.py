@@ -10,7 +10,7 @@ import pytest
 
 from compliance.judge.rule import find_rule
 from compliance.results.find_results import find_results
-from compliance.results.result_verdict import verify_result
+from compliance.results.policy import verify_result
 from compliance.results.scorer import Scorer
 from compliance.results.scoring import ScoreSources
 from compliance.signoff.judge import sign_off
@@ -45,7 +45,7 @@ class Judge:
         verdict = verify_result(result, sources=self._sources)
         broken = [check.rule for part in verdict.parts for check in (*part.violated, *part.contradictions)]
         broken += [check.rule for check in verdict.of("error")]
-        return verdict.outcome + "".join(f": {reason}" for reason in verdict.findings), frozenset(broken)
+        return verdict.outcome + "".join(f": {reason}" for reason in verdict.all_findings), frozenset(broken)
 
     def plain(self, scenario: str, folder: Path) -> frozenset[str]:
         """Return the rules that such a short run violates without changes."""
@@ -55,7 +55,7 @@ class Judge:
 
     def signed(self, root: Path) -> tuple[str | None, list[str]]:
         verdict = sign_off("bundle", [root], sources=self._sources)
-        return verdict.outcome, [f"{one.rule}: {one.text}" for one in verdict.findings if one.severity != "note"]
+        return verdict.outcome, [f"{one.rule}: {one.text}" for one in verdict.all_findings if one.severity != "note"]
 
 
 @pytest.fixture(scope="module")

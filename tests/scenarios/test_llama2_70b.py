@@ -9,7 +9,7 @@ import pytest
 from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import ROUGE_AND_TOKENS
 from compliance.submission.build import build_submission
-from compliance.submission.build_inputs import SubmitRequest
+from compliance.submission.candidate import SubmitRequest
 from compliance.submission.system import read_system_file
 from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.tree import Place
@@ -69,8 +69,8 @@ def test_a_submission_tree_is_built_and_checked(
         read_system_file({"system": SYSTEM}), code, rehearsal=True,
     )  # fmt: skip
     outcome = build_submission(request, lambda text: None)
-    assert outcome.findings == []
-    assert outcome.built is not None
+    assert outcome.all_findings == []
+    assert outcome.details.built is not None
     checked = check_submission_tree(tmp_path / "tree", CURRENT_ROUND)
     assert checked.places == [Place("closed", "Org", "Box", orca.BENCHMARK, name) for name in sorted(SCENARIOS)]
     assert {finding.rule for finding in checked.findings} == {"rehearsal"}

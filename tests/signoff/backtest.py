@@ -21,9 +21,10 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from compliance.judge.record import record
 from compliance.signoff.claim import Claim, read_claim
 from compliance.signoff.judge import sign_off
-from compliance.signoff.signoff_verdict import SignOff, SignOffScope
+from compliance.signoff.signoff_verdict import SignOff, SignOffScope, headline
 from runs.files.writing import sha256_of, write_json
 from runs.record.layout import RunDir
 from tests.signoff.forge.faults import inject
@@ -94,7 +95,7 @@ class CaseOutcome:
 
     @property
     def by_rules(self) -> bool:
-        slugs = {reason.slug for reason in self.verdict.findings if _OUTCOMES[reason.severity] == self.case.verdict}
+        slugs = {reason.slug for reason in self.verdict.all_findings if _OUTCOMES[reason.severity] == self.case.verdict}
         named = self.case.reason is None or self.case.reason in slugs
         return self.verdict.outcome == self.case.verdict and named
 
@@ -149,7 +150,7 @@ def lay_out(case: Case, runs: Path, place: Path) -> None:
     if case.claim is not None:
         (place / CLAIM).write_bytes(orjson.dumps(case.claim))
     for lever, sides in case.patches.items():
-        write_json(place / f"{lever}.json", _sign_off("patch", sides, place, Claim(levers=[lever])).record())
+        write_json(place / f"{lever}.json", record(_sign_off("patch", sides, place, Claim(levers=[lever]))))
 
 
 def _run(case: Case, runs: Path, place: Path) -> SignOff:
@@ -167,7 +168,7 @@ def main() -> int:
     outcomes = list(run_cases())
     wrong = [one for one in outcomes if not one.right]
     for miss in wrong:
-        print(f"WRONG {miss.case.name}: labeled {miss.case.verdict} {miss.case.reason or ''}; {miss.verdict.headline}")
+        print(f"WRONG {miss.case.name}: labeled {miss.case.verdict} {miss.case.reason or ''}; {headline(miss.verdict)}")
     honest = sum(one.case.name.startswith("honest") for one in outcomes)
     print(f"{len(outcomes)} cases: {honest} honest, {len(outcomes) - honest} faulty; {len(wrong)} wrong")
     print(*(f"{name} {value:.4g}" for name, value in score(outcomes).items()), sep=", ")

@@ -18,6 +18,7 @@ import pytest
 from compliance.results.scorer import Scorer
 from compliance.results.scoring import ScoreSources
 from compliance.signoff.judge import sign_off
+from compliance.signoff.signoff_verdict import blocks, headline, sign_off_text
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair
@@ -353,7 +354,7 @@ def copy(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 @pytest.mark.parametrize("scenario", sorted({one.scenario for one in TAMPERINGS}))
 def test_an_unchanged_result_is_signed_off(copy: Callable[[str], Pair], sources: ScoreSources, scenario: str) -> None:
     verdict = sign_off("bundle", [copy(scenario).root], sources=sources)
-    assert verdict.outcome in ("PASS", "FLAG"), verdict.headline
+    assert verdict.outcome in ("PASS", "FLAG"), headline(verdict)
 
 
 @pytest.mark.parametrize("case", TAMPERINGS, ids=lambda one: one.name)
@@ -363,7 +364,7 @@ def test_each_tampered_result_fails_the_sign_off(
     pair = copy(case.scenario)
     case.apply(pair)
     verdict = sign_off("bundle", [pair.root], sources=sources)
-    assert verdict.outcome == "FAIL", verdict.as_text()
-    assert verdict.blocks
-    wrong = [found for found in verdict.findings if found.severity == "error"]
-    assert any(case.by in f"{found.where} {found.sentence}" for found in wrong), verdict.as_text()
+    assert verdict.outcome == "FAIL", sign_off_text(verdict)
+    assert blocks(verdict)
+    wrong = [found for found in verdict.all_findings if found.severity == "error"]
+    assert any(case.by in f"{found.where} {found.sentence}" for found in wrong), sign_off_text(verdict)

@@ -32,9 +32,8 @@ from compliance.audits.caching_steps import (
 )
 from compliance.audits.options import AuditOptions, AuditRequest, Logs, PositionsOrAuto, Share, audit_field
 from compliance.audits.pace import TTFT_THRESHOLD, Pace
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import AUDIT_AGAIN, OURS
+from compliance.judge.rule import AUDIT_AGAIN, OURS, decides
+from compliance.judge.verdict import Finding, compared
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.record.engines.server_facts import prompt_reuse

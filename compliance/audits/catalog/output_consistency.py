@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from compliance.audits.base import NAMED_IN_MESSAGES
 from compliance.audits.mode_comparison import TwoModeAudit, TwoModeOptions
 from compliance.audits.options import Share, audit_field
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import AUDIT_AGAIN, OURS
+from compliance.judge.rule import AUDIT_AGAIN, OURS, decides
+from compliance.judge.verdict import Finding, compared
 from runs.record.engines.server_facts import COUNTS_SHARE, without_ids
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from compliance.audits.mode_comparison import TwoModeAudit, TwoModeOptions
 from compliance.audits.options import Share, audit_field
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import AUDIT_AGAIN, OURS
+from compliance.judge.rule import AUDIT_AGAIN, OURS, decides
+from compliance.judge.verdict import Finding, compared
 
 if TYPE_CHECKING:
     from compliance.audits.logged_tokens import Ids

@@ -1,44 +1,46 @@
 """Checks: the rules that are applied to a subject, those that are not applied, and the effect of a damaged part."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from compliance.judge import check as checks
-from compliance.judge.check import (
-    NOT_APPLICABLE,
-    WITHOUT_INPUT,
-    Absent,
-    Check,
-    Judgement,
-    Need,
-    check_of,
-    decides,
-    grouped,
+from compliance.judge import rule as checks
+from compliance.judge.rule import RULES, Check, Need, UnknownRuleError, check_of, decides
+from compliance.judge.text import not_applied_lines
+from compliance.judge.verdict import (
+    Finding,
+    NotApplied,
+    Policy,
+    Subject,
+    Verdict,
+    compared,
     judge,
-    rules_of,
+    not_applied,
+    stated,
 )
-from compliance.judge.finding import Finding, compared, stated
-from compliance.judge.rule import RULES, UnknownRuleError
-from compliance.judge.text import not_judged_lines
-from compliance.judge.verdict import Verdict
 from runs.errors import InputError
 
 ROW = ("source", "summary", "fix")
 
 
 @dataclass
-class Run:
-    """A subject of checks."""
+class Run(Subject):
+    """A subject."""
 
     lacks: dict[str, str] = field(default_factory=dict)
     bad: set[str] = field(default_factory=set)  # violated rules
+    parts: "Sequence[Run]" = ()
+    name: str = ""
 
     def absent(self, need: Need) -> str:
         return self.lacks.get(need, "")
+
+
+def judged(run: Run, checks: tuple[Check, ...], **options: Any) -> Verdict[Any]:
+    return judge(run, Policy({"": checks}, **options))
 
 
 @pytest.fixture
@@ -51,7 +53,9 @@ def example_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]
         for name in ("one", "two"):
             yield compared(name, name not in run.bad, "found", "required")
 
-    @decides("result", ("three", "error", *ROW), needs=("log",), after=("one",))
+    @decides(
+        "result", ("three", "error", *ROW), needs=("log",), applies=lambda run: "one is violated" * ("one" in run.bad)
+    )
     def second(run: Run) -> Iterator[Finding]:
         yield compared("three", "three" not in run.bad, "found", "required")
 
@@ -65,36 +69,35 @@ def example_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]
         del RULES[name]
 
 
-def test_rules_are_applied_in_order_and_a_silent_rule_counts_as_applied(example_checks: SimpleNamespace) -> None:
-    judgement = judge(Run(bad={"two", "silent"}), example_checks.all)
-    assert [(one.rule, one.severity) for one in judgement.findings] == [
+def test_rules_are_applied_in_order_and_silent_rules_count_if_their_check_ran(example_checks: SimpleNamespace) -> None:
+    verdict = judged(Run(bad={"two", "silent"}), example_checks.all)
+    assert [(one.rule, one.severity) for one in verdict.findings] == [
         ("one", "pass"), ("two", "warning"), ("three", "pass"), ("silent", "error")
     ]  # fmt: skip
-    assert judgement.applied == {"one", "two", "three", "silent"}
-    assert judge(Run(), example_checks.all).applied == {"one", "two", "three", "silent"}
-    assert judgement.not_judged == []
+    assert verdict.applied == {"one", "two", "three", "silent"}
+    assert judged(Run(), example_checks.all).applied == {"one", "two", "three", "silent"}
+    assert not_applied(verdict) == []
 
 
 @pytest.mark.parametrize(
-    ("run", "rule", "what", "why"),
+    ("run", "rule", "lacks_input", "why"),
     [
-        (Run({"log": "log.txt is missing"}), "three", WITHOUT_INPUT, "log.txt is missing"),
-        (Run(bad={"one"}), "three", NOT_APPLICABLE, "one is violated"),
-        (Run({"object": "Offline has none"}), "silent", NOT_APPLICABLE, "Offline has none"),
+        (Run({"log": "log.txt is missing"}), "three", True, "log.txt is missing"),
+        (Run(bad={"one"}), "three", False, "one is violated"),
+        (Run({"object": "Offline has none"}), "silent", False, "Offline has none"),
     ],
 )
 def test_a_rule_that_is_not_applied_has_a_reason(
-    example_checks: SimpleNamespace, run: Run, rule: str, what: str, why: str
+    example_checks: SimpleNamespace, run: Run, rule: str, lacks_input: bool, why: str
 ) -> None:
-    judgement = judge(run, example_checks.all)
-    (left,) = judgement.not_judged
-    assert (left.rules, left.what, left.why) == ((rule,), what, why)
-    assert rule not in judgement.applied
-    lines = list(not_judged_lines(Verdict(not_judged=judgement.not_judged)))
-    assert lines == ([f"  not judged: {rule}: {why}"] if what == WITHOUT_INPUT else [])
+    verdict = judged(run, example_checks.all)
+    (entry,) = not_applied(verdict)
+    assert (entry.rules, entry.lacks_input, entry.why) == ((rule,), lacks_input, why)
+    assert rule not in verdict.applied
+    assert list(not_applied_lines(verdict)) == ([f"  not judged: {rule}: {why}"] if lacks_input else [])
 
 
-def checks_of_rule_one(decide: Callable[[Any], Any]) -> tuple[Check, ...]:
+def single_rule_one(decide: Callable[[Any], Any]) -> tuple[Check, ...]:
     return (Check(decide, ("one",)),)
 
 
@@ -105,39 +108,87 @@ def raises(error: Exception) -> Callable[[Any], Any]:
     return decide
 
 
-def test_a_check_without_input_is_not_applied_and_a_damaged_input_is_an_error(example_checks: SimpleNamespace) -> None:
-    judgement = judge(Run(), checks_of_rule_one(raises(Absent("no folder"))))
-    assert judgement.reasons == {"one": (WITHOUT_INPUT, "no folder")}
+def test_a_check_states_the_rules_that_it_does_not_apply(example_checks: SimpleNamespace) -> None:
+    verdict = judged(Run(), single_rule_one(lambda _: [NotApplied("no folder", ("one",), lacks_input=True)]))
+    assert not_applied(verdict) == [NotApplied("no folder", ("one",), lacks_input=True)]
+    verdict = judged(Run(), single_rule_one(lambda _: [NotApplied("no prompts", what="prompts")]))
+    assert not_applied(verdict)[0] == NotApplied("no prompts", what="prompts")
+
+
+def test_a_damaged_input_is_the_error_of_the_verdict_or_a_finding(example_checks: SimpleNamespace) -> None:
     damage = InputError("log.txt is damaged")
-    judgement = judge(Run(), (*checks_of_rule_one(raises(damage)), *example_checks.all))
-    assert judgement.error is damage
-    assert {one.rule for one in judgement.findings} == {"one", "two", "three"}
-    assert judgement.not_judged == []  # another check has applied the rule
+    verdict = judged(Run(), (*single_rule_one(raises(damage)), *example_checks.all))
+    assert verdict.error is damage
+    assert {one.rule for one in verdict.findings} == {"one", "two", "three"}
+    assert not_applied(verdict) == []  # another check has applied the rule
     with pytest.raises(ZeroDivisionError):
-        judge(Run(), checks_of_rule_one(raises(ZeroDivisionError())))
-    reported = judge(
-        Run(), checks_of_rule_one(raises(ZeroDivisionError())), lambda error: [stated("two", type(error).__name__)]
+        judged(Run(), single_rule_one(raises(ZeroDivisionError())))
+    reported = judged(
+        Run(),
+        single_rule_one(raises(ZeroDivisionError())),
+        damage=lambda run, check, error: stated("two", f"{check.rules[0]}: {type(error).__name__}"),
     )
-    assert [one.text for one in reported.findings] == ["ZeroDivisionError"]
+    assert [one.text for one in reported.findings] == ["one: ZeroDivisionError"]
     assert reported.error is None
     with pytest.raises(UnknownRuleError):
-        judge(Run(), checks_of_rule_one(raises(UnknownRuleError("x"))), lambda _: ())
+        judged(Run(), single_rule_one(raises(UnknownRuleError("x"))), damage=lambda *_: None)
 
 
-def test_results_of_multiple_parts_of_a_subject_are_merged() -> None:
-    first, second = Judgement(reasons={"a": (NOT_APPLICABLE, "x"), "b": (WITHOUT_INPUT, "file")}), Judgement()
-    second.reasons, second.applied = {"a": (WITHOUT_INPUT, "y"), "b": (WITHOUT_INPUT, "text"), "c": ("", "")}, {"c"}
-    first.take(second)
-    assert [(left.what, left.why, left.rules) for left in first.not_judged] == [
-        (WITHOUT_INPUT, "y", ("a",)), (WITHOUT_INPUT, "file or text", ("b",))
+def test_a_verdict_has_the_findings_and_reasons_of_its_parts(example_checks: SimpleNamespace) -> None:
+    parts = [Run(bad={"one"}, name="first"), Run({"log": "no log"}, name="second")]
+    verdict = judged(Run(parts=parts), example_checks.all)
+    assert [part.name for part in verdict.parts] == ["first", "second"]
+    assert (verdict.findings[0].passed, verdict.outcome) == (True, "FAIL")
+    assert verdict.reasons == ["first: summary: found, required: required"]
+    assert len(verdict.all_findings) == 2 + 2 + 3
+    assert not_applied(*verdict.all_verdicts) == []  # the whole has applied all rules
+    assert [entry.why for entry in not_applied(*verdict.parts)] == ["no log"]
+
+
+def test_an_error_in_a_part_ends_the_verdict_unless_damaged_parts_are_kept(example_checks: SimpleNamespace) -> None:
+    def decide(run: Run) -> Iterator[Finding]:
+        if run.bad:
+            raise InputError("damaged")
+        yield compared("one", True, "found", "required")
+
+    run = Run(parts=[Run(), Run(bad={"x"}), Run()])
+    changed = Check(lambda _: [stated("two", "a changed file")], ())
+    ended = judged(run, single_rule_one(decide), on_error={"": (changed,)})
+    assert (len(ended.parts), ended.outcome, [one.rule for one in ended.findings]) == (1, "ERROR", ["two"])
+    kept = judged(run, single_rule_one(decide), keeps_damaged_parts=True)
+    assert (len(kept.parts), kept.outcome, [one.rule for one in kept.findings]) == (3, "ERROR", ["one"])
+
+
+def test_a_violated_claim_ends_the_checks(example_checks: SimpleNamespace) -> None:
+    run = Run(bad={"one"})
+    first, _, third = example_checks.all
+    assert {one.rule for one in judged(run, (third,), claims={"": (first,)}).findings} == {"one", "two"}
+    undecided = replace(first, is_decisive=False)
+    assert "silent" in judged(Run(bad={"one", "silent"}), (third,), claims={"": (undecided,)}).applied
+
+
+def test_exempt_rules_have_no_findings(example_checks: SimpleNamespace) -> None:
+    verdict = judged(Run(), example_checks.all, exempt=lambda _: [NotApplied("free", ("one",))])
+    assert "one" not in {one.rule for one in verdict.findings}
+    assert NotApplied("free", ("one",)) in not_applied(verdict)
+
+
+def test_reasons_of_several_verdicts_are_combined() -> None:
+    first: Verdict[None] = Verdict(not_applied=[NotApplied("x", ("a",)), NotApplied("file", ("b",), lacks_input=True)])
+    second: Verdict[None] = Verdict(
+        applied={"c"},
+        not_applied=[
+            NotApplied("y", ("a",), lacks_input=True),
+            NotApplied("text", ("b",), lacks_input=True),
+            NotApplied("", ("c",)),
+        ],
+    )
+    assert not_applied(first, second) == [
+        NotApplied("y", ("a",), lacks_input=True), NotApplied("file or text", ("b",), lacks_input=True)
     ]  # fmt: skip
-    first.skip(checks_of_rule_one(print), "nothing there")
-    assert first.reasons["one"] == (WITHOUT_INPUT, "nothing there")
-    assert [left.rules for left in grouped({"b": ("w", "y"), "a": ("w", "y")})] == [("a", "b")]
 
 
 def test_a_combined_check_has_the_rules_of_its_parts(example_checks: SimpleNamespace) -> None:
     combined = check_of(example_checks.first, example_checks.third, needs=("log",))
     assert combined.rules == ("one", "two", "silent")
     assert (combined.silent, combined.needs) == (("silent",), ("log",))
-    assert rules_of(example_checks.first, example_checks.third) == {"silent"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from compliance.judge.record import record
 from compliance.mlperf_endpoints.load import replayed_order
 from compliance.mlperf_endpoints.verdict import judge_folder
 from runs.errors import ExitCode
@@ -429,7 +430,7 @@ def test_each_changed_file_violates_its_rules(
     verdict = judge_folder(folder)
     assert {f"endpoints-{rule}" for rule in rules.split()} <= {one.rule for one in verdict.of("error", "warning")}
     assert (verdict.exit_code() != ExitCode.OK) == (change in CHANGES.get(name, ()))
-    assert json.loads(json.dumps(verdict.record()))["reasons"] == verdict.reasons
+    assert json.loads(json.dumps(record(verdict)))["reasons"] == verdict.reasons
 
 
 @pytest.mark.parametrize(

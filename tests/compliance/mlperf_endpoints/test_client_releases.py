@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from compliance.judge.verdict import not_applied
 from compliance.mlperf_endpoints.load import replayed_order
 from compliance.mlperf_endpoints.verdict import FolderVerdict, judge_folder
 from runs.errors import ExitCode
@@ -60,7 +61,7 @@ def warned(verdict: FolderVerdict) -> set[str]:
 
 
 def not_judged(verdict: FolderVerdict) -> set[str]:
-    return {one.what for one in verdict.not_judged}
+    return {one.what for one in not_applied(verdict)}
 
 
 def test_a_later_client_without_a_count_issues_the_dataset_once(copy_of: CopyOf) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from compliance.judge.text import text
+from compliance.judge.verdict import not_applied
 from compliance.mlperf_endpoints.curve_rules import assigned_regions, region_bounds
 from compliance.mlperf_endpoints.round_tables import round_tables
-from compliance.mlperf_endpoints.submission import check_folders, decided_by_official, run_checker
+from compliance.mlperf_endpoints.submission import CURVE, add_official_checker, check_folders
 from runs.mlperf_endpoints.accuracy import read_accuracy
 from tests.support.mlperf_endpoints.folder_changes import set_at_path
 
@@ -208,7 +210,7 @@ def judged(curve: Path) -> tuple[set[str], set[str], list[str]]:
         }
         for severity in ("error", "warning")
     ]
-    return named[0], named[1], [one.what for one in checked.not_judged]
+    return named[0], named[1], [one.what for one in not_applied(checked)]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -243,7 +245,7 @@ def test_the_outputs_of_six_trees_differ(tmp_path: Path) -> None:
     for number, name in enumerate(names):
         curve = write_tree(tmp_path / str(number) / "tree")
         CHANGES[name][0](curve)
-        texts.add("\n".join(check_folders([curve.parents[2]]).lines()).replace(str(tmp_path / str(number)), ""))
+        texts.add(text(check_folders([curve.parents[2]]), CURVE).replace(str(tmp_path / str(number)), ""))
     assert len(texts) == len(names)
 
 
@@ -263,7 +265,7 @@ def test_a_downloaded_set_is_known_in_a_tree(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(sets))
     checked = check_folders([curve.parents[2]], seed_file=path)
     assert {one.rule for one in checked.of("error") if "tree" in one.rule} == set()
-    assert checked.not_judged == []
+    assert not_applied(checked) == []
     in_points("target_cohort", "2027-01-C1")(curve)
     rules = {one.rule for one in check_folders([curve.parents[2]], seed_file=path).of("error") if "tree" in one.rule}
     assert rules == {"endpoints-tree-cohort"}
@@ -331,16 +333,15 @@ def test_the_official_program_decides_about_cohorts(results: dict[str, bool], se
     curve = write_tree(tmp_path / "tree")
     combined(in_points("target_cohort", "2026-12-C1"), in_points("offline", "none", 256))(curve)
     program = tmp_path / "checker"
-    text = official_results(**results)
+    printed = official_results(**results)
     version = "[ $1 = --version ] && echo checker, version 1.6.0 && exit"
-    program.write_text(f"#!/bin/sh\n{version}\ncat <<'END'\n{text}\nEND\n")
+    program.write_text(f"#!/bin/sh\n{version}\ncat <<'END'\n{printed}\nEND\n")
     program.chmod(0o755)
     checked = check_folders([curve.parents[2]])
-    checked.official = run_checker(str(program), curve.parents[2], tmp_path / "seedset.yaml")
-    checked.findings = decided_by_official(checked)
-    severities = {finding.rule: finding.severity for finding in checked.findings}
+    add_official_checker(checked, str(program), tmp_path / "seedset.yaml")
+    severities = {finding.rule: finding.severity for finding in checked.all_findings}
     assert severities["endpoints-tree-cohort"] == severity
     assert severities["endpoints-tree-offline"] == "error"  # only seeds, cohorts and drafters
-    text = "\n".join(checked.lines())
-    assert ("as of 2 October 2026; endpoints-submission-cli 1.6.0 accepts it" in text) == (severity == "note")
-    assert f"{program} 1.6.0" in text
+    lines = text(checked, CURVE)
+    assert ("as of 2 October 2026; endpoints-submission-cli 1.6.0 accepts it" in lines) == (severity == "note")
+    assert f"{program} 1.6.0" in lines

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from compliance.judge.text import text
 from compliance.mlperf_endpoints.round_tables import round_tables
-from compliance.mlperf_endpoints.submission import check_folders
+from compliance.mlperf_endpoints.submission import CURVE, check_folders
 from main import main as run_command
 from runs.errors import ExitCode
 from tests.support.mlperf_endpoints.folder_changes import Change, combined, in_config, in_json, set_at_path, times
@@ -89,8 +90,8 @@ def test_each_changed_point_violates_its_rules(change: str, tree: Path, tmp_path
     warned = {one.rule.removeprefix("endpoints-point-") for one in of_points}
     assert warned >= set(rules.split())
     assert bool(warned) == bool(rules)
-    assert len(checked.points) == 2
-    assert "2 points" in next(checked.lines())
+    assert len(checked.details.point_folders) == 2
+    assert "2 points" in text(checked, CURVE)
 
 
 def test_a_rehearsal_fails_without_the_official_checker(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from compliance.judge.record import record
 from compliance.mlperf_endpoints.cohorts import cohorts_since, parse_cohort, window
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.round_tables import SEED_SETS_VARIABLE, RoundTables, judge_tables, round_tables
@@ -103,7 +104,7 @@ def test_an_age_is_a_warning_that_counts_for_official_rules_only(
     assert verdict.outcome == "PASS"
     assert "  warning endpoints-tables: " in client_run_text(verdict)
     assert "a newer set was due on 18 November 2026" in client_run_text(verdict)
-    assert verdict.record()["tables"][0]["cohorts_since"] == 4
+    assert record(verdict)["tables"][0]["cohorts_since"] == 4
 
 
 def of_set(seeds: dict[str, int]) -> dict[str, int]:

@@ -8,11 +8,20 @@ import pytest
 import yaml
 
 from compliance.accuracy.scores import score_texts
+from compliance.judge.record import record
+from compliance.judge.text import text
+from compliance.judge.verdict import not_applied
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.find_folders import is_for_endpoints, run_folders
 from compliance.mlperf_endpoints.point_rules import ACCURACY, rescored
 from compliance.mlperf_endpoints.round_tables import round_tables
-from compliance.mlperf_endpoints.submission import check_folders, regions, run_checker
+from compliance.mlperf_endpoints.submission import (
+    CURVE,
+    add_official_checker,
+    check_folders,
+    regions,
+    run_checker,
+)
 from compliance.mlperf_endpoints.verdict import judge_folder
 from main import main as run_command
 from runs.errors import ExecutionError, ExitCode, InputError
@@ -67,7 +76,7 @@ def test_each_deviation_from_the_round_violates_its_rule(change: str, copy_of: C
     verdict = judge_folder(folder, official=True)
     broken = {one.rule for one in verdict.of("error", "warning") if one.kind == "official"}
     assert broken == {f"endpoints-rule-{rule}" for rule in rules}
-    left = {one.what for one in verdict.not_judged}
+    left = {one.what for one in not_applied(verdict)}
     assert "steady state and power" in left
     assert ("dataset" in left) == (change == "another model")
 
@@ -138,8 +147,8 @@ def test_missing_files_and_points_are_listed(recorded: Path) -> None:
     checked = check_folders([recorded])
     broken = {one.rule for one in checked.of("error", "warning", "note")}
     assert {"endpoints-file", "endpoints-points", "endpoints-offline", "endpoints-tree"} <= broken
-    assert any("point.yaml" in line for line in checked.lines())
-    assert checked.record()["official"] == {"run": False}
+    assert any("point.yaml" in line for line in text(checked, CURVE).splitlines())
+    assert record(checked)["official"] == {"run": False}
 
 
 def test_regions_of_concurrency_follow_the_official_rules() -> None:
@@ -162,11 +171,14 @@ def test_findings_of_the_official_checker_are_reported(tmp_path: Path, recorded:
         {"severity": "error", "rule": "src-dir", "message": "Missing src/ directory", "passed": False},
     ]
     checked = check_folders([recorded / "concurrency"])
-    checked.official = run_checker(checker(tmp_path, json.dumps({"results": results}), 1), recorded)
-    assert (checked.official["outcome"], checked.official["exit_code"]) == ("errors", 1)
+    checked.details.root = recorded
+    add_official_checker(checked, checker(tmp_path, json.dumps({"results": results}), 1))
+    official = checked.details.official
+    assert official is not None
+    assert (official["outcome"], official["exit_code"]) == ("errors", 1)
     assert checked.outcome == "FAIL"
-    assert any("error src-dir: Missing src/ directory" in line for line in checked.lines())
-    assert checked.record()["official"]["run"] is True
+    assert any("error src-dir: Missing src/ directory" in line for line in text(checked, CURVE).splitlines())
+    assert record(checked)["official"]["run"] is True
 
 
 @pytest.mark.parametrize("output", ["a traceback", "{}", '{"results": [1]}'])

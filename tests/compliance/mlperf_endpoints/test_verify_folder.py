@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding, not_applied
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.find_folders import run_folders
 from compliance.mlperf_endpoints.load import dataset_size, replayed_order
@@ -27,7 +27,7 @@ CopyOf = Callable[[str], Path]
 
 
 def finding_of(verdict: FolderVerdict, rule: str) -> Finding:
-    (finding,) = [one for one in verdict.findings if one.rule == f"endpoints-{rule}"]
+    (finding,) = [one for one in verdict.all_findings if one.rule == f"endpoints-{rule}"]
     return finding
 
 
@@ -47,7 +47,7 @@ def test_a_consistent_run_directory_passes(recorded: Path, name: str, model_path
     assert verdict.exit_code() == ExitCode.OK
     warned = {one.rule for one in verdict.of("warning") if verdict.counts(one)}
     assert warned == {f"endpoints-{rule}" for rule in HONEST[name].split()}
-    assert {"endpoints-summary", "endpoints-snapshot", "endpoints-report"} <= {one.rule for one in verdict.findings}
+    assert {"endpoints-summary", "endpoints-snapshot", "endpoints-report"} <= {one.rule for one in verdict.all_findings}
 
 
 @pytest.mark.parametrize(("name", "passes", "broken"), [("honest", True, []), ("cached", False, ["audit-second-time"])])
@@ -66,7 +66,7 @@ def test_an_audit_without_its_measured_run_is_judged(recorded: Path, tmp_path: P
     assert run_folders(tmp_path / "curve") == [folder]
     verdict = judge_folder(folder)
     assert verdict.outcome in ("PASS", "FLAG")
-    assert "a measured run" in {one.what for one in verdict.not_judged}
+    assert "a measured run" in {one.what for one in not_applied(verdict)}
     assert finding_of(verdict, "audit-verdict").numbers["ours"] is True
     (shown,) = take_snapshot([folder]).entries
     assert (shown.kind, shown.exit_code) == ("audit", ExitCode.NEGATIVE)  # the client's verdict
@@ -97,7 +97,7 @@ def test_an_agentic_run_may_salt_a_repeated_prompt(copy_of: CopyOf) -> None:
     in_config("settings/load_pattern/type", "agentic_inference")(folder)
     verdict = judge_folder(folder)
     assert finding_of(verdict, "order").severity == "note"
-    assert "endpoints-prompts" not in {one.rule for one in verdict.findings}
+    assert "endpoints-prompts" not in {one.rule for one in verdict.all_findings}
 
 
 def test_recomputed_token_counts_equal_those_of_the_client(recorded: Path) -> None:
@@ -147,7 +147,7 @@ def test_failed_samples_of_a_dead_server_are_an_error(recorded: Path) -> None:
     verdict = judge_folder(recorded / "server-died")
     finding = finding_of(verdict, "failed")
     assert (finding.severity, finding.numbers["failed"]) == ("error", 38)
-    assert finding.numbers["answered_per_second"] < verdict.numbers["qps"] / 2
+    assert finding.numbers["answered_per_second"] < verdict.details.numbers["qps"] / 2
 
 
 def test_a_missing_or_damaged_file_does_not_prevent_the_other_checks(copy_of: CopyOf) -> None:
@@ -158,7 +158,7 @@ def test_a_missing_or_damaged_file_does_not_prevent_the_other_checks(copy_of: Co
     verdict = judge_folder(folder)
     assert {"endpoints-files", "endpoints-summary"} <= {one.rule for one in verdict.of("error")}
     assert SAMPLES in str(verdict.error)
-    left = "; ".join(f"{one.what}: {one.why}" for one in verdict.not_judged)
+    left = "; ".join(f"{one.what}: {one.why}" for one in not_applied(verdict))
     assert SNAPSHOT in left
     assert SAMPLES in left
 

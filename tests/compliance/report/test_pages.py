@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge.finding import compared
 from compliance.judge.rule import all_rules
+from compliance.judge.verdict import Finding, Verdict, compared
 from compliance.report import tree_page as page_module
 from compliance.report.tree_page import tree_page
-from compliance.results.result_verdict import RESULT_CHECKS
-from compliance.results.run_verdict import CHECKS
-from compliance.trees.check_tree import Checked
+from compliance.results.policy import CHECKS
+from compliance.trees.check_tree import TreeDetails, TreeReport
+from compliance.trees.scenario import PlaceDetails
 from compliance.trees.tree import Place, Tree
+from compliance.trees.tree_evidence import RunIdentity
 from runs.errors import ExitCode
 from runs.loadgen.detail_log import read_detail
-from runs.record.finished_run import PERFORMANCE
 from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from tests.conftest import Finished
@@ -28,7 +28,7 @@ from tests.support.runs.dummy_runs import DummyRuns
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
-def checked_of(root: Path) -> Checked:
+def checked_of(root: Path) -> TreeReport:
     tree = Tree(root, ROUNDS["v6.0"])
     places = [Place("closed", who, "a", "llama3.1-8b", "Server") for who in ("Org", "<b>Org & Co")]
     for place in places:
@@ -39,7 +39,15 @@ def checked_of(root: Path) -> Checked:
         for place in places
     ]
     latencies = {"result_first_token_99.00_percentile_latency_ns": 1.99e9, "requested_server_ttft_latency": 2e9}
-    return Checked(tree, places, findings=findings, numbers={places[0]: latencies})
+    return report_of(tree, places, findings, {places[0]: latencies})
+
+
+def report_of(
+    tree: Tree, places: list[Place], findings: list[Finding], numbers: dict[Place, dict[str, float]]
+) -> TreeReport:
+    runs = {place: [RunIdentity("performance", Path(), numbers=values)] for place, values in numbers.items()}
+    parts = [Verdict(details=PlaceDetails(place, None, runs.get(place, []))) for place in places]
+    return TreeReport(Verdict(findings, parts=parts, details=TreeDetails(tree, places)))
 
 
 def test_names_from_a_tree_are_escaped_on_the_page(tmp_path: Path) -> None:
@@ -69,7 +77,7 @@ def test_rates_per_accelerator_far_from_the_median_are_named(tmp_path: Path) -> 
         accelerators = {"accelerator_model_name": "a GPU", "accelerators_per_node": str(gpus)}
         description.write_text(json.dumps(sockets | accelerators | {"number_of_nodes": "1"}))
         numbers[place] = {"result_tokens_per_second": rate}
-    (figure,) = page_module._rates(Checked(tree, list(numbers), numbers=numbers))
+    (figure,) = page_module._rates(report_of(tree, list(numbers), [], numbers))
     assert figure.words == "llama3.1-8b Offline, tokens/s per accelerator: 5 results; named: D 200"
     assert b"a processor" in figure.svg
 
@@ -152,7 +160,7 @@ def test_the_document_begins_with_the_supported_numbers(run: Path, tmp_path: Pat
 
 def test_each_rule_is_listed_as_applied_or_not_applied(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     _, text = verify_with_document(run, tmp_path, run_main)
-    rules = {rule for one in (*CHECKS[PERFORMANCE], *RESULT_CHECKS) for rule in one.rules}
+    rules = {rule for one in (*CHECKS["performance"], *CHECKS["result"]) for rule in one.rules}
     assert [name for name in rules if name not in text] == []
     assert "a performance run and an accuracy run are needed" in text
     assert f"the {sum(rule.kind == 'signoff' for rule in all_rules().values())} rules of `main.py signoff`" in text

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from compliance.results.result_verdict import ResultVerdict
+from compliance.judge.verdict import not_applied
+from compliance.results.details import ResultVerdict
 from runs.errors import ExitCode, InputError
 from runs.files.writing import sha256_of
 from runs.record.layout import LOADGEN_LOGS, RunDir
@@ -152,15 +153,15 @@ def test_heartbeat_and_cached_result_do_not_affect_the_verdict(run: RunDir) -> N
 
 def test_a_valid_attestation_is_noted_with_additional_files(run: RunDir) -> None:
     (run.root / "verify_performance.txt").write_text("an earlier verdict")
-    (fits,) = [note for note in verify_one_result(run.root).parts[0].notes if "seal.json" in note]
+    (fits,) = [note for note in verify_one_result(run.root).parts[0].details.notes if "seal.json" in note]
     assert sha256_of(run.seal) in fits
     assert "the key is not checked" in fits
     (run.root / "remarks.md").write_text("mine")
-    notes = verify_one_result(run.root).parts[0].notes
+    notes = verify_one_result(run.root).parts[0].details.notes
     assert fits in notes
     assert "files that seal.json does not list were not checked: remarks.md" in notes
     run.audit_config.write_text("")
-    assert not [note for note in verify_one_result(run.root).parts[0].notes if "seal.json" in note]
+    assert not [note for note in verify_one_result(run.root).parts[0].details.notes if "seal.json" in note]
     run.audit_config.unlink()
     run.seal.unlink()
     unsigned = verify_one_result(run.root)
@@ -200,5 +201,5 @@ def test_changed_model_files_are_found_if_the_folder_exists(frozen: FrozenRuns, 
         set_record(run, {"observed.model.folder": str(folder)})
         (part,) = verify_one_result(run.root).parts
         assert ("record-model" in {one.rule for one in part.findings if not one.passed}) is broken
-        left = [one.why for one in part.not_judged if "record-model" in one.rules]
+        left = [one.why for one in not_applied(part) if "record-model" in one.rules]
         assert any("its files were not compared with the manifest" in why for why in left) is not broken

@@ -10,7 +10,7 @@ import pytest
 
 from compliance.accuracy.metrics import ROUGE
 from compliance.accuracy.scores import DecodedResponse, TokenIds
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 from compliance.results.official_rules import performance_limits
 from compliance.results.plausibility import (
     PADDING_LOOKED_AT,

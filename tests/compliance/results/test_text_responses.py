@@ -11,8 +11,9 @@ from compliance.audits.catalog.output_consistency import OutputConsistency
 from compliance.audits.catalog.test06 import OfficialTest06
 from compliance.audits.options import AuditRequest
 from compliance.audits.run_artifacts import RunArtifacts
+from compliance.judge.verdict import not_applied
+from compliance.results.policy import judge_run
 from compliance.results.run_evidence import RunEvidence
-from compliance.results.run_verdict import judge_run
 from runs.bench.circumstances import counted_output_tokens
 from runs.errors import SetupError
 from runs.record.engines.servers import unofficial_servers
@@ -47,7 +48,7 @@ def _applied_rules(*, text: bool) -> tuple[set[str], dict[str, str]]:
     if text:
         vars(run)["manifest"] = _as_text_server(run.dir)
     verdict = judge_run(run)
-    return set(verdict.applied), {rule: one.why for one in verdict.not_judged for rule in one.rules}
+    return set(verdict.applied), {rule: one.why for one in not_applied(verdict) for rule in one.rules}
 
 
 def test_rules_on_generated_ids_do_not_apply_to_text() -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from compliance.accuracy.metrics import Scores
-from compliance.results import result_verdict as verdict_module
+from compliance.results import policy as verdict_module
+from compliance.results import text as text_module
 from compliance.results.find_results import find_results
 from compliance.results.official_rules import tokens_as_in_accuracy
-from compliance.results.result_verdict import RECORD_NAME, TEXT_NAME, result_text, write_verdict
 from compliance.results.scoring import ScoreSources
+from compliance.results.text import RECORD_NAME, TEXT_NAME, result_text, write_verdict
 from runs.errors import ExitCode, InputError, SetupError
 from runs.record.finished_run import ACCURACY, PERFORMANCE
 from runs.rounds import ROUNDS
@@ -168,7 +169,7 @@ def test_an_accuracy_run_is_rescored_with_the_given_dataset_and_tokenizer(
     run.accuracy_text.unlink()
     with_sources = verify_one_result(run.root, sources=ScoreSources(Path(dataset), "bytes"))
     assert with_sources.exit_code() == 1  # too small to be official
-    assert with_sources.parts[0].details["scores"]["rouge1"] == dummy_scores_as_target["rouge1"]
+    assert with_sources.parts[0].details.values["scores"]["rouge1"] == dummy_scores_as_target["rouge1"]
     assert "manifest.json is missing" in result_text(with_sources)
     without = verify_one_result(run.root)
     assert without.exit_code() == 2
@@ -198,7 +199,7 @@ def test_the_record_is_written_before_the_text(
     def fail(*arguments: object) -> None:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr(verdict_module, "write_atomic", fail)
+    monkeypatch.setattr(text_module, "write_atomic", fail)
     with pytest.raises(SetupError, match="no space"):
         write_verdict(verdict, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [RECORD_NAME]
@@ -286,7 +287,7 @@ def test_the_round_is_derived_from_the_seeds(runs: DummyRuns, monkeypatch: pytes
     monkeypatch.setitem(ROUNDS, "v6.1", replace(newer, seeds=older.seeds))
     verdict = verify_one_result(runs("Offline"), official=True)
     (part,) = verdict.parts
-    assert part.round == "v5.1"
+    assert part.details.round == "v5.1"
     assert [one.passed for one in part.findings if one.rule == "perf-seeds"] == [True]
     assert "the official rules of round v5.1" in result_text(verdict)
 

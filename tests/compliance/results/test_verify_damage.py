@@ -11,7 +11,7 @@ import pytest
 
 from compliance.accuracy.metrics import Scores
 from compliance.results.log_arithmetic import detail_contradictions
-from compliance.results.result_verdict import TEXT_NAME, result_text
+from compliance.results.text import TEXT_NAME, result_text
 from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import cross_check, read_summary

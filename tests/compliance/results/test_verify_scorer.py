@@ -150,7 +150,7 @@ def test_a_run_of_a_missing_model_is_not_rescored(run: RunDir, hub_cache: Path, 
     manifest["plan"]["model_path"] = "org/model"
     run.manifest.write_text(json.dumps(manifest))
     verdict = verify_one_result(run.root)
-    assert verdict.parts[0].details["scores_from"] == "accuracy.txt"
+    assert verdict.parts[0].details.values["scores_from"] == "accuracy.txt"
     (unscored,) = [one for one in verdict.parts[0].violated if one.rule == "accuracy-scored-again"]
     assert "model org/model is not a folder" in unscored.found
     sources = ScoreSources(Path(manifest["plan"]["dataset_path"]), "org/model")

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 from compliance.results.attestation_check import attested
 from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.judge import sign_off
+from compliance.signoff.signoff_verdict import sign_off_text
 from runs.attestation.anchors import Entry, add_to_ledger, read_authorities, read_ledger, request_time_stamp
 from runs.attestation.attestation import read_attestation
 from runs.attestation.signing_key import signer_of
@@ -251,12 +252,12 @@ def test_sign_off_reports_whether_each_run_is_anchored(anchored_runs: Anchored, 
     runs = anchored_runs.copy(tmp_path / "runs")
     roots = [run.root for run in runs]
     plain = sign_off("harness", roots)
-    assert plain.outcome in ("PASS", "FLAG"), plain.as_text()
-    assert plain.as_text().count("anchored: signed, not anchored") == 2
+    assert plain.outcome in ("PASS", "FLAG"), sign_off_text(plain)
+    assert sign_off_text(plain).count("anchored: signed, not anchored") == 2
     for trust in anchored_runs.trust().values():
         verdict = sign_off("harness", roots, trust=trust)
         assert verdict.outcome == plain.outcome
-        assert verdict.as_text().count("anchored: anchored at 20") == 2
+        assert sign_off_text(verdict).count("anchored: anchored at 20") == 2
     set_manifest(runs[0], "asked.vllm", None)
     assert sign_off("harness", roots, trust=anchored_runs.trust()["ledger"]).outcome == "FAIL"
     reseal(runs[0])

@@ -12,10 +12,20 @@ from typing import Any
 
 import pytest
 
+from compliance.judge.record import record
 from compliance.signoff import judge
 from compliance.signoff.claim import Claim, fields_read, read_claim
 from compliance.signoff.judge import sign_off
-from compliance.signoff.signoff_verdict import SCOPES, SignOffScope
+from compliance.signoff.signoff_verdict import (
+    SCOPES,
+    SignOffScope,
+    action,
+    blocks,
+    corrected_headline,
+    headline,
+    is_unverifiable,
+    sign_off_text,
+)
 from runs.errors import ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.record import finished_run as run_module
@@ -40,21 +50,21 @@ FIELDS = {
 
 def test_a_consistent_pair_passes_with_its_numbers(runs: FrozenRuns) -> None:
     verdict = sign_off("harness", runs.paths("srv-trace", "srv-acc"))
-    assert (verdict.outcome, verdict.action, verdict.exit_code()) == ("PASS", "pass", ExitCode.OK)
+    assert (verdict.outcome, action(verdict), verdict.exit_code()) == ("PASS", "pass", ExitCode.OK)
     derived = json.loads((runs("srv-trace") / "result.json").read_text())["derived"]
-    assert verdict.metrics["ref"]["tokens_per_second"] == pytest.approx(derived["tokens_per_second"])
-    assert verdict.metrics["ref"]["ttft_p99_ms"] == pytest.approx(derived["ttft_ns"]["p99"] / 1e6)
-    replayed = [reason for reason in verdict.findings if reason.slug == "replayed"]
+    assert verdict.details.metrics["ref"]["tokens_per_second"] == pytest.approx(derived["tokens_per_second"])
+    assert verdict.details.metrics["ref"]["ttft_p99_ms"] == pytest.approx(derived["ttft_ns"]["p99"] / 1e6)
+    replayed = [reason for reason in verdict.all_findings if reason.slug == "replayed"]
     assert {reason.numbers["samples"] for reason in replayed} == {480, 32}
 
 
 def test_the_record_has_all_fields_in_each_scope(runs: FrozenRuns, tmp_path: Path) -> None:
     edited = runs.copy(tmp_path / "run", "ss-1", ["scale_reported", "result_99.00_percentile_latency_ns", 0.5])
     for scope in ("baseline", "profile", "harness", "bundle"):
-        record = sign_off(scope, [edited, runs("ss-acc")]).record()  # type: ignore[arg-type]
-        assert record.keys() >= FIELDS
-        assert json.loads(json.dumps(record)) == record
-        failed = [one for one in record["reasons"] if one["severity"] == "error"]
+        content = record(sign_off(scope, [edited, runs("ss-acc")]))  # type: ignore[arg-type]
+        assert content.keys() >= FIELDS
+        assert json.loads(json.dumps(content)) == content
+        failed = [one for one in content["reasons"] if one["severity"] == "error"]
         assert "log-arithmetic" in {one["rule"] for one in failed}
         assert all(Path(path).exists() for one in failed for path in one["files"] or [""])
 
@@ -80,12 +90,12 @@ def test_an_internal_error_is_a_degraded_sign_off(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("the tool is broken")
 
-    monkeypatch.setattr(judge, "_judge", broken)
+    monkeypatch.setattr(judge, "_sides", broken)
     verdict = sign_off(scope, [tmp_path], policy=policy)
-    record = verdict.record()
-    assert (record["verdict"], record["auditor_status"], record["blocks"]) == (None, "degraded", blocks)
+    content = record(verdict)
+    assert (content["verdict"], content["auditor_status"], content["blocks"]) == (None, "degraded", blocks)
     assert verdict.exit_code() == ExitCode.FAILED
-    assert "the tool is broken" in record["error"]
+    assert "the tool is broken" in content["error"]
 
 
 def wait_without_end(*_: Any) -> None:
@@ -93,9 +103,9 @@ def wait_without_end(*_: Any) -> None:
 
 
 def test_a_sign_off_beyond_its_time_limit_is_degraded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(judge, "_judge", wait_without_end)
+    monkeypatch.setattr(judge, "_sides", wait_without_end)
     verdict = sign_off("bundle", [tmp_path], limit_s=SHORT_S)
-    assert (verdict.outcome, verdict.blocks) == ("ERROR", True)
+    assert (verdict.outcome, blocks(verdict)) == ("ERROR", True)
     assert verdict.error is not None
     assert "no verdict within 0.05 s" in verdict.error.message
 
@@ -122,7 +132,7 @@ def test_each_file_is_parsed_once(runs: FrozenRuns, monkeypatch: pytest.MonkeyPa
 def test_missing_evidence_is_a_fail_and_not_an_internal_error(runs: FrozenRuns, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     verdict = sign_off("harness", [tmp_path / "nothing"], policy="open")
-    assert (verdict.outcome, verdict.unverifiable, verdict.error) == ("FAIL", True, None)
+    assert (verdict.outcome, is_unverifiable(verdict), verdict.error) == ("FAIL", True, None)
 
 
 def test_empty_fields_of_a_claim_are_ignored(runs: FrozenRuns) -> None:
@@ -133,10 +143,10 @@ def test_empty_fields_of_a_claim_are_ignored(runs: FrozenRuns) -> None:
         median(json.loads((run / "result.json").read_text())["derived"]["tokens_per_second"] for run in side)
         for side in (ref[:2], cand)
     ]
-    assert verdict.e2e_delta_pct == pytest.approx((rates[1] / rates[0] - 1) * 100)
-    assert f"end-to-end gain: {verdict.e2e_delta_pct:+.3f}%" in verdict.as_text()
-    assert (verdict.lever_class, verdict.correctness_status) == ("A", "byte_parity_pass")
-    assert verdict.record()["counts_as_kernel_win"] is True
+    assert verdict.details.e2e_delta_pct == pytest.approx((rates[1] / rates[0] - 1) * 100)
+    assert f"end-to-end gain: {verdict.details.e2e_delta_pct:+.3f}%" in sign_off_text(verdict)
+    assert (verdict.details.lever_class, verdict.details.correctness_status) == ("A", "byte_parity_pass")
+    assert record(verdict)["counts_as_kernel_win"] is True
 
 
 @pytest.mark.parametrize(
@@ -151,9 +161,9 @@ def test_a_claimed_number_that_differs_is_flagged(
     runs: FrozenRuns, scope: SignOffScope, runs_of: tuple[str, ...], claim: dict[str, Any]
 ) -> None:
     verdict = sign_off(scope, runs.paths(*runs_of), claim=Claim.model_validate(claim))
-    assert (verdict.outcome, verdict.action) == ("FLAG", "flag")
+    assert (verdict.outcome, action(verdict)) == ("FLAG", "flag")
     assert [one.rule for one in verdict.of("warning")] == ["G-2/claim_vs_raw"]
-    assert verdict.corrected_headline is None
+    assert corrected_headline(verdict) is None
 
 
 @pytest.mark.parametrize(
@@ -175,22 +185,22 @@ def test_an_overstated_headline_is_corrected(
     headline: str,
 ) -> None:
     verdict = sign_off(scope, runs.paths(*ref), runs.paths(*cand), Claim.model_validate(claim))
-    assert (verdict.outcome, verdict.action) == ("FLAG", "correct_headline")
+    assert (verdict.outcome, action(verdict)) == ("FLAG", "correct_headline")
     (finding,) = verdict.of("warning")
     assert finding.rule == "G-2/overstated"
-    expected = f"{headline} {verdict.metrics['ref'][headline]:.6g}"
+    expected = f"{headline} {verdict.details.metrics['ref'][headline]:.6g}"
     if cand:
-        expected += f" to {verdict.metrics['cand'][headline]:.6g}, {verdict.e2e_delta_pct:+.2f}%"
+        expected += f" to {verdict.details.metrics['cand'][headline]:.6g}, {verdict.details.e2e_delta_pct:+.2f}%"
     assert finding.text.endswith(f"; corrected headline: {expected}")
-    assert verdict.record()["corrected_headline"] == expected
-    assert f"corrected headline: {expected}" in verdict.as_text()
+    assert record(verdict)["corrected_headline"] == expected
+    assert f"corrected headline: {expected}" in sign_off_text(verdict)
 
 
 @pytest.mark.parametrize("claim", [{"delta_pct": 5.0}, {"ref": {"tokens_per_second": 1e9}}])
 def test_an_understated_claim_keeps_its_headline(runs: FrozenRuns, claim: dict[str, Any]) -> None:
     ref, cand = OFFLINE_PATCH
     verdict = sign_off("patch", runs.paths(*ref), runs.paths(*cand), Claim.model_validate(claim))
-    assert (verdict.outcome, verdict.action, verdict.corrected_headline) == ("FLAG", "flag", None)
+    assert (verdict.outcome, action(verdict), corrected_headline(verdict)) == ("FLAG", "flag", None)
 
 
 @pytest.mark.parametrize(
@@ -224,24 +234,24 @@ def test_the_document_names_the_claim_fields_of_each_scope() -> None:
 def test_a_missing_metric_is_unverifiable_and_named(runs: FrozenRuns, tmp_path: Path, key: str) -> None:
     run = runs.copy(tmp_path / "run", "srv-1", ["set_detail", key, None])
     verdict = sign_off("harness", [run, runs("srv-acc")])
-    assert (verdict.outcome, verdict.unverifiable) == ("FAIL", True)
-    assert verdict.headline.startswith(f"FAIL (unverifiable), action eject: P-1/null_metric: {key} is null")
+    assert (verdict.outcome, is_unverifiable(verdict)) == ("FAIL", True)
+    assert headline(verdict).startswith(f"FAIL (unverifiable), action eject: P-1/null_metric: {key} is null")
 
 
 def test_damaged_evidence_is_unverifiable(runs: FrozenRuns, tmp_path: Path) -> None:
     damaged = runs.copy(tmp_path / "run", "srv-1", ["cut", "requests.jsonl", 0.7])
     verdict = sign_off("harness", [damaged, runs("srv-acc")])
     assert "P-1/damaged_raw" in {finding.rule for finding in verdict.of("error")}
-    assert verdict.unverifiable
+    assert is_unverifiable(verdict)
 
 
 def test_a_patch_requires_an_accuracy_run_of_the_candidate(runs: FrozenRuns) -> None:
     """The accuracy of the reference does not prove that of a candidate."""
     cand = runs.paths("ss-fast-1", "ss-fast-2")
     claim = Claim(levers=["tpot_ms"])
-    assert not sign_off("patch", runs.paths("ss-1", "ss-3"), [*cand, runs("ss-fast-acc")], claim).blocks
+    assert not blocks(sign_off("patch", runs.paths("ss-1", "ss-3"), [*cand, runs("ss-fast-acc")], claim))
     verdict = sign_off("patch", runs.paths("ss-1", "ss-3"), [*cand, runs("ss-acc")], claim)
-    assert {one.rule for one in verdict.findings if one.severity == "error"} == {"H-1/other_path"}
+    assert {one.rule for one in verdict.all_findings if one.severity == "error"} == {"H-1/other_path"}
 
 
 @pytest.mark.parametrize(
@@ -267,9 +277,10 @@ def test_published_results_are_unverifiable() -> None:
     assert len(folders) > 8
     for folder in sorted(folders):
         verdict = sign_off("harness", [folder])
-        assert (verdict.outcome, verdict.unverifiable, verdict.error) == ("FAIL", True, None), folder
+        assert (verdict.outcome, is_unverifiable(verdict), verdict.error) == ("FAIL", True, None), folder
         assert any(
-            "manifest.json" in r.text or "missing" in r.text or "no LoadGen logs" in r.text for r in verdict.findings
+            "manifest.json" in r.text or "missing" in r.text or "no LoadGen logs" in r.text
+            for r in verdict.all_findings
         )
 
 

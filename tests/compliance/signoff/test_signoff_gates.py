@@ -4,7 +4,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,8 @@ import numpy as np
 import orjson
 import pytest
 
-from compliance.judge.finding import Finding, stated
+from compliance.judge.record import record
+from compliance.judge.verdict import Finding, stated
 from compliance.results.scoring import ScoreSources
 from compliance.signoff import judge
 from compliance.signoff.baseline import judge_spread
@@ -30,7 +31,7 @@ from compliance.signoff.changed_options import (
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.gain import drift, headline_integrity, isolated, real_gain
 from compliance.signoff.judge import sign_off
-from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, SignOff
+from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, SignOff, SignOffDetails, action, blocks, headline
 from runs.files.writing import write_json
 from runs.record.engines.engine_log import EngineLog
 from runs.record.fingerprint import BOTH_MODES, differences
@@ -44,13 +45,13 @@ def severities_and_slugs(findings: Iterable[Finding]) -> list[tuple[str, str]]:
     return [(label_of(finding), finding.slug) for finding in findings]
 
 
-def patch(**options: Any) -> SignOff:
-    return SignOff("patch", NOISE_BAND_PCT, "open", **options)
+def patch(findings: Sequence[Finding] = (), **options: Any) -> SignOff:
+    return SignOff([*findings], details=SignOffDetails("patch", NOISE_BAND_PCT, "open", **options))
 
 
 def decide(findings: list[Finding]) -> tuple[str, str | None]:
     verdict = patch(findings=findings)
-    return verdict.outcome, verdict.action
+    return verdict.outcome, action(verdict)
 
 
 def test_the_most_severe_finding_decides_the_verdict() -> None:
@@ -65,7 +66,7 @@ def test_the_most_severe_finding_decides_the_verdict() -> None:
     assert decide([*flags[:2], stated("G-2/overstated", "")]) == ("FLAG", "correct_headline")
     assert decide([*flags, stated("P-1/missing_raw", "")]) == ("FAIL", "eject")
     both = patch(findings=[stated("B-4/contended", "busy", severity="warning"), stated("G-2/overstated", "too large")])
-    assert both.headline == "FLAG, action correct_headline: G-2/overstated: too large; and 1 more"
+    assert headline(both) == "FLAG, action correct_headline: G-2/overstated: too large; and 1 more"
 
 
 @pytest.mark.parametrize(
@@ -102,14 +103,14 @@ def test_the_spread_of_repeated_runs_is_judged_by_the_noise_band(
 def test_a_gain_must_exceed_the_noise_band_without_overlap(
     name: str, ref: list[float], cand: list[float], expected: tuple[str, str]
 ) -> None:
-    assert severities_and_slugs(real_gain(patch(), name, ref, cand)) == [expected]
+    assert severities_and_slugs(real_gain(patch().details, name, ref, cand)) == [expected]
 
 
 def test_drift_is_relative_to_the_claimed_baseline() -> None:
     verdict = patch(metrics={"ref": {TOKENS: 1004.9}, "cand": {}})
-    assert severities_and_slugs(drift(verdict, TOKENS, Claim(baseline=1300))) == [("FAIL", "baseline_drift")]
-    assert severities_and_slugs(drift(verdict, TOKENS, Claim(baseline=1003))) == [("NOTE", "no_drift")]
-    assert severities_and_slugs(drift(verdict, TOKENS, Claim())) == [("NOTE", "no_earlier_baseline")]
+    assert severities_and_slugs(drift(verdict.details, TOKENS, Claim(baseline=1300))) == [("FAIL", "baseline_drift")]
+    assert severities_and_slugs(drift(verdict.details, TOKENS, Claim(baseline=1003))) == [("NOTE", "no_drift")]
+    assert severities_and_slugs(drift(verdict.details, TOKENS, Claim())) == [("NOTE", "no_earlier_baseline")]
 
 
 def test_a_worse_latency_missing_from_the_claim_is_reported() -> None:
@@ -118,18 +119,18 @@ def test_a_worse_latency_missing_from_the_claim_is_reported() -> None:
         "cand": {"tokens_per_second": 1100.0, "ttft_p99_ms": 9446.0, "tpot_p99_ms": 21.0},
     }
     verdict = patch(e2e_delta_pct=10.0, metrics=metrics)
-    reported = list(headline_integrity(verdict, TOKENS, Claim()))
+    reported = list(headline_integrity(verdict.details, TOKENS, Claim()))
     assert severities_and_slugs(reported) == [("FLAG", "hidden_regression")]
     assert reported[0].numbers == {"metric": "ttft_p99_ms", "before": 2916.0, "after": 9446.0}
-    verdict.findings, verdict.compared = reported, True
-    assert verdict.record()["headline_integrity"] == "flag"
+    verdict.findings, verdict.details.compared = reported, True
+    assert record(verdict)["headline_integrity"] == "flag"
     alone = Claim(reported_metrics=[TOKENS])
-    verdict.findings = list(headline_integrity(verdict, TOKENS, alone))
-    assert ("FAIL", "cherry_picked") in severities_and_slugs(verdict.findings)
-    assert verdict.record()["headline_integrity"] == "fail"
+    verdict.findings = list(headline_integrity(verdict.details, TOKENS, alone))
+    assert ("FAIL", "cherry_picked") in severities_and_slugs(verdict.all_findings)
+    assert record(verdict)["headline_integrity"] == "fail"
     metrics["cand"]["ttft_p99_ms"] = 2000.0  # better as well
-    verdict.findings = list(headline_integrity(verdict, TOKENS, alone))
-    assert (verdict.findings, verdict.record()["headline_integrity"]) == ([], "ok")
+    verdict.findings = list(headline_integrity(verdict.details, TOKENS, alone))
+    assert (verdict.findings, record(verdict)["headline_integrity"]) == ([], "ok")
 
 
 @pytest.mark.parametrize(
@@ -137,10 +138,10 @@ def test_a_worse_latency_missing_from_the_claim_is_reported() -> None:
 )
 def test_an_isolated_speedup_is_not_accepted_as_headline(real: bool, expected: tuple[str, str]) -> None:
     verdict = patch(e2e_delta_pct=10.0)
-    reasons = list(isolated(verdict, Claim(isolated_speedup=3.03), real=real))
+    reasons = list(isolated(verdict.details, Claim(isolated_speedup=3.03), real=real))
     assert severities_and_slugs(reasons) == [expected]
     assert decide(reasons)[1] == ("replace_headline_with_e2e" if real else "eject")
-    assert list(isolated(verdict, Claim(), real=real)) == []
+    assert list(isolated(verdict.details, Claim(), real=real)) == []
 
 
 def test_each_option_has_exactly_one_class() -> None:
@@ -190,15 +191,15 @@ def test_a_side_effect_is_harmless_if_no_run_reached_its_limit(
     reasons = [inert(["kv_cache_tokens"], run, run, Claim())]  # type: ignore[arg-type]
     expected = ("NOTE", "inert_side_effect") if without_effect else ("FAIL", "unproven_side_effect")
     assert severities_and_slugs(reasons) == [expected]
-    assert patch(findings=reasons, compared=True).record()["same_conditions_ok"] is without_effect
+    assert record(patch(reasons, compared=True))["same_conditions_ok"] is without_effect
     reported = [inert(["kv_cache_tokens"], run, run, Claim(conditions="identical"))]  # type: ignore[arg-type]
     assert severities_and_slugs(reported) == [("FLAG", "side_effect_not_told") if without_effect else expected]
 
 
 def test_numpy_numbers_are_plain_numbers_in_the_record() -> None:
     reason = stated("B-4/issue_delay", "", p99_ms=np.float64(1.5), late=np.int64(3))
-    record = SignOff("bundle", NOISE_BAND_PCT, "closed", findings=[reason]).record()
-    assert json.loads(orjson.dumps(record))["reasons"][0]["numbers"] == {"p99_ms": 1.5, "late": 3}
+    content = record(SignOff([reason], details=SignOffDetails("bundle", NOISE_BAND_PCT, "closed")))
+    assert json.loads(orjson.dumps(content))["reasons"][0]["numbers"] == {"p99_ms": 1.5, "late": 3}
 
 
 def test_a_gain_by_batch_size_claimed_for_a_kernel_is_reported(runs: FrozenRuns, tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ def test_a_reference_slowed_by_an_environment_variable_is_reported(
 ) -> None:
     slow = ["set_manifest", "engine.configuration.environment.OMP_NUM_THREADS", "1"]
     ref, cand = evidence(runs.copy(tmp_path / "ref", "vllm-off", slow)), evidence(runs("vllm-off"))
-    findings = judge_changed_options(SignOff("patch", 0.5, "open"), ref, cand, Claim(levers=[lever]))
+    findings = judge_changed_options(patch().details, ref, cand, Claim(levers=[lever]))
     assert slug in {one.slug for one in findings}
 
 
@@ -246,10 +247,11 @@ def test_core_binding_is_a_side_effect_of_the_number_of_ranks(
     planned = [] if is_chosen else [["set_manifest", f"plan.environment.{name}", bind]]
     faults = [*ranks, *planned, ["set_manifest", f"engine.configuration.environment.{name}", bind]]
     ref, cand = evidence(runs("vllm-off")), evidence(runs.copy(tmp_path / "cand", "vllm-off", *faults))
-    verdict = SignOff("patch", 0.5, "open")
-    reported = {one.slug for one in judge_changed_options(verdict, ref, cand, Claim(levers=["data_parallel_size"]))}
+    verdict = patch()
+    claim = Claim(levers=["data_parallel_size"])
+    reported = {one.slug for one in judge_changed_options(verdict.details, ref, cand, claim)}
     assert ("second_knob" in reported) is is_chosen
-    assert verdict.lever_class == "B"
+    assert verdict.details.lever_class == "B"
 
 
 def test_a_patch_verdict_that_differs_from_its_runs_is_reported(runs: FrozenRuns, tmp_path: Path) -> None:
@@ -268,15 +270,15 @@ def test_a_patch_verdict_that_differs_from_its_runs_is_reported(runs: FrozenRuns
     )
     verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
     assert verdict.outcome == "FAIL"
-    (decomposed,) = verdict.lever_decomposition
+    (decomposed,) = verdict.details.lever_decomposition
     assert (decomposed["lever"], decomposed["class"], decomposed["verdict"]) == ("tpot_ms", "A", "PASS")
-    assert verdict.class_a is None  # the other changed option is unknown
+    assert verdict.details.class_a is None  # the other changed option is unknown
     assert float(decomposed["delta_pct"]) < 100  # not the 900 % that the file says
-    (lacking,) = [one for one in verdict.findings if one.slug == "missing_patch_verdict"]
+    (lacking,) = [one for one in verdict.all_findings if one.slug == "missing_patch_verdict"]
     assert "re-evaluated: FAIL" in lacking.text
     write_json(tmp_path / "slots.json", record | paths | {"ref": paths["ref"] * 200})  # which would take minutes
     verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
-    assert any("names 602 runs" in one.text for one in verdict.findings if one.slug == "missing_patch_verdict")
+    assert any("names 602 runs" in one.text for one in verdict.all_findings if one.slug == "missing_patch_verdict")
 
 
 def test_a_verdict_file_is_relative_to_its_claim(tmp_path: Path) -> None:
@@ -301,7 +303,7 @@ def test_patches_are_reevaluated_with_the_sources_of_the_bundle(
     for lever, candidate in (("tpot_ms", ("off-fast-1", "off-fast-2")), ("slots", ("off-slots-1", "off-slots-2"))):
         signed = sign_off("patch", [tmp_path / "before"], runs.paths(*candidate), Claim(levers=[lever]))
         assert signed.outcome == "PASS"
-        write_json(tmp_path / f"{lever}.json", signed.record())
+        write_json(tmp_path / f"{lever}.json", record(signed))
         patches.append(PatchVerdict(lever=lever, verdict_file=tmp_path / f"{lever}.json"))
     used: list[ScoreSources] = []
     load = judge.load
@@ -309,12 +311,16 @@ def test_patches_are_reevaluated_with_the_sources_of_the_bundle(
     scorings.clear()
     claim, score_sources = Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches), ScoreSources(model_path="bytes")
     verdict = sign_off("bundle", ref, cand, claim, sources=score_sources)
-    assert [(one["lever"], one["class"]) for one in verdict.lever_decomposition] == [("slots", "B"), ("tpot_ms", "A")]
-    factors = [1 + one["delta_pct"] / 100 for one in verdict.lever_decomposition]
+    assert [(one["lever"], one["class"]) for one in verdict.details.lever_decomposition] == [
+        ("slots", "B"),
+        ("tpot_ms", "A"),
+    ]
+    factors = [1 + one["delta_pct"] / 100 for one in verdict.details.lever_decomposition]
     share = math.log(factors[1]) / math.log(math.prod(factors))
-    assert verdict.class_a == pytest.approx({"delta_pct": (factors[1] - 1) * 100, "share": share})
+    assert verdict.details.class_a == pytest.approx({"delta_pct": (factors[1] - 1) * 100, "share": share})
     assert any(
-        f"class A alone: {verdict.class_a['delta_pct']:+.2f}%, {share:.0%}" in entry.text for entry in verdict.findings
+        f"class A alone: {verdict.details.class_a['delta_pct']:+.2f}%, {share:.0%}" in entry.text
+        for entry in verdict.all_findings
     )
     assert {"explained", "unexplained_delta"} & (slugs(verdict, "NOTE") | slugs(verdict, "FLAG"))
     assert "missing_patch_verdict" not in slugs(verdict)
@@ -322,7 +328,7 @@ def test_patches_are_reevaluated_with_the_sources_of_the_bundle(
     assert len({id(sources.scorer) for sources in used}) == 1
     assert len(scorings) == len(set(scorings)) <= 2  # responses of off-acc and off-two-acc may be equal
     lacking = sign_off("bundle", ref, cand, claim.model_copy(update={"patch_verdicts": patches[:1]}))
-    assert (lacking.outcome, lacking.blocks) == ("FAIL", True)
+    assert (lacking.outcome, blocks(lacking)) == ("FAIL", True)
     assert "missing_patch_verdict" in slugs(lacking)
 
 
@@ -330,4 +336,4 @@ def test_a_bundle_with_incoherent_reference_responses_is_refused(runs: FrozenRun
     ref = [runs.copy(tmp_path / name, name, ["repeat_one_token"]) for name in ("off-1", "off-2", "off-acc")]
     verdict = sign_off("bundle", ref, runs.paths("off-two-1", "off-two-2", "off-two-acc"), Claim(levers=["tpot_ms"]))
     assert "unverifiable_noncoherent_reference" in slugs(verdict)
-    assert verdict.correctness_status == "unverifiable_noncoherent_reference"
+    assert verdict.details.correctness_status == "unverifiable_noncoherent_reference"

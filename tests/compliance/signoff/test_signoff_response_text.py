@@ -100,7 +100,7 @@ def test_one_id_outside_the_vocabulary_fails(forge_responses: Forge, strange: in
 
     verdict = sign_off("baseline", forge_responses(edit))
     assert slugs(verdict) == {"ids_outside_vocabulary"}
-    (reason,) = [one for one in verdict.findings if one.slug == "ids_outside_vocabulary"]
+    (reason,) = [one for one in verdict.all_findings if one.slug == "ids_outside_vocabulary"]
     assert reason.numbers == {"ids": 1, "answers": 1, "vocabulary_size": MODEL_SIZE}
     assert (reason.rule.partition("/")[0], str(strange) in reason.text) == ("C-1", True)
 
@@ -110,7 +110,7 @@ def test_a_candidate_with_ids_outside_the_vocabulary_fails(runs: FrozenRuns, for
     names = ("ss-fast-1", "ss-fast-2", "ss-fast-acc")
     assert sign_off("patch", ref, runs.paths(*names), claim).outcome == "PASS"
     verdict = sign_off("patch", ref, forge_responses(last_id(MODEL_SIZE), names), claim)
-    failed = {reason.slug: reason.text for reason in verdict.findings if reason.severity == "error"}
+    failed = {reason.slug: reason.text for reason in verdict.all_findings if reason.severity == "error"}
     assert "outside the model's vocabulary of 258" in failed["accuracy_gate_fail"]
 
 

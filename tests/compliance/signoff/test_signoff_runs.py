@@ -9,12 +9,13 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 from compliance.signoff.changed_options import asked_options
 from compliance.signoff.claim import Claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.provenance import FOREIGN_DIFFERENCE, one_machine, run_proofs
 from compliance.signoff.requests import at_once, batch_limit, late_issues, replicas
+from compliance.signoff.signoff_verdict import action, asks_remeasure
 from runs.files.writing import write_json
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
@@ -32,7 +33,7 @@ With = Callable[[str, float], Path]
 
 
 def findings(path: Path) -> list[Finding]:
-    return [finding for finding in run_proofs(evidence(path)).findings if finding.severity != "note"]
+    return [finding for finding in run_proofs(evidence(path)) if finding.severity != "note"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_prompts_are_compared_with_the_recorded_dataset(
     runs: FrozenRuns, tmp_path: Path, faults: list[list[object]], expected: list[tuple[str, str]]
 ) -> None:
     run = runs.copy(tmp_path / "run", "ss-1", *faults)
-    proofs = [one for one in run_proofs(evidence(run)).findings if one.rule.startswith("H-2/")]
+    proofs = [one for one in run_proofs(evidence(run)) if one.rule.startswith("H-2/")]
     assert [(label_of(one), one.slug) for one in proofs] == expected
 
 
@@ -206,7 +207,9 @@ def test_one_repetition_on_a_busy_host_is_flagged(
     busy = with_foreign_load("srv-2", share)
     verdict = sign_off("baseline", [with_foreign_load("srv-1", 0.0), busy, runs("srv-acc")])
     assert verdict.outcome == label
-    assert [reason.where for reason in contended(verdict.findings)] == [str(busy / "manifest.json")] * (label == "FLAG")
+    assert [reason.where for reason in contended(verdict.all_findings)] == [str(busy / "manifest.json")] * (
+        label == "FLAG"
+    )
 
 
 @pytest.mark.parametrize("scope", ["patch", "profile"])
@@ -224,7 +227,7 @@ def test_the_difference_in_foreign_cpu_time_is_flagged(
     ref = [with_foreign_load("ss-1", reference), with_foreign_load("ss-3", reference), runs("ss-acc")]
     cand = [with_foreign_load("ss-fast-1", candidate), with_foreign_load("ss-fast-2", candidate)]
     verdict = sign_off(scope, ref, cand, Claim(levers=["tpot_ms"]))
-    reasons = contended(verdict.findings)
+    reasons = contended(verdict.all_findings)
     assert [label_of(reason) for reason in reasons] == ["FLAG"] * flags
     assert verdict.outcome == ("FLAG" if flags else "PASS")
     for reason in reasons:
@@ -238,8 +241,8 @@ def test_busy_hosts_on_both_sides_are_flagged(
     ref = [with_foreign_load("ss-1", reference), with_foreign_load("ss-3", reference), runs("ss-acc")]
     cand = [with_foreign_load("ss-fast-1", candidate), with_foreign_load("ss-fast-2", candidate)]
     verdict = sign_off("patch", ref, cand, Claim(levers=["tpot_ms"]))
-    reasons = [reason for reason in contended(verdict.findings) if "foreign_share" in reason.numbers]
-    assert (verdict.outcome, verdict.action, verdict.asks_remeasure) == ("FLAG", "remeasure", True)
+    reasons = [reason for reason in contended(verdict.all_findings) if "foreign_share" in reason.numbers]
+    assert (verdict.outcome, action(verdict), asks_remeasure(verdict)) == ("FLAG", "remeasure", True)
     named = {reason.files[0].parent.name for reason in reasons}
     assert len(named) == busy
     assert all(("fast" in name) == (candidate > FOREIGN_SHARE) for name in named if busy == 2)
@@ -259,7 +262,7 @@ def test_foreign_cpu_time_of_accuracy_runs_is_ignored(with_foreign_load: With, r
 
 def test_runs_without_contention_record_are_noted(with_foreign_load: With, runs: FrozenRuns) -> None:
     verdict = sign_off("baseline", [with_foreign_load("off-1", 0.6), *runs.paths("off-2", "off-acc")])
-    (reason,) = [one for one in verdict.findings if one.slug == "contention_not_recorded"]
+    (reason,) = [one for one in verdict.all_findings if one.slug == "contention_not_recorded"]
     assert (verdict.outcome, label_of(reason), reason.numbers) == ("PASS", "NOTE", {"runs": 3})
 
 

@@ -12,15 +12,15 @@ import pytest
 
 from compliance.judge.rule import find_rule
 from compliance.results.find_results import find_results
+from compliance.results.policy import judge_run
 from compliance.results.run_evidence import RunEvidence
-from compliance.results.run_verdict import judge_run
 from compliance.results.scoring import with_scorer
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import FASTER_FLAG, caching, one_system_in_both_modes, pace
 from compliance.signoff.judge import sign_off
 from compliance.signoff.provenance import foreign_runs, one_bundle
-from compliance.submission.build import SubmitOutcome
+from compliance.submission.build import Submission
 from runs.loadgen.detail_log import read_detail
 from runs.machine.environment import ACCELERATOR_FACTS
 from runs.record.layout import CampaignDir, ResultDir, RunDir
@@ -100,7 +100,7 @@ def test_runs_of_patches_must_share_scenario_and_system_of_the_bundle(runs: Froz
 def test_ineligible_candidate_runs_are_flagged(runs: FrozenRuns, tmp_path: Path, slug: str, values: Values) -> None:
     ref, cand = runs.paths("off-1", "off-2", "off-acc"), [edited_copy(runs, tmp_path, "off-fast-1", values)]
     verdict = sign_off("patch", ref, [*cand, runs("off-fast-2")], Claim(levers=["tpot_ms"]))
-    reported = {one.slug: one.severity for one in verdict.findings}
+    reported = {one.slug: one.severity for one in verdict.all_findings}
     assert (reported[slug], verdict.outcome) == ("warning", "FLAG")
 
 
@@ -276,17 +276,17 @@ def test_sign_off_reuses_the_scores_of_verify(runs: FrozenRuns, scorings: list[t
         assert len(scorings) == 1
     assert signed.outcome == sign_off("harness", pair).outcome == "PASS"
     assert len(scorings) == 2
-    assert verified.details["scores"]
+    assert verified.details.values["scores"]
 
 
 def test_submit_scores_each_run_once(
-    build: Callable[..., SubmitOutcome], campaign: CampaignDir, scorings: list[tuple[str, ...]]
+    build: Callable[..., Submission], campaign: CampaignDir, scorings: list[tuple[str, ...]]
 ) -> None:
     outcome = build()
-    assert [one.sentence for one in outcome.findings] == []
-    assert outcome.signed is not None
-    assert outcome.signed.outcome in ("PASS", "FLAG")
-    assert len(outcome.judged) == 2
+    assert [one.sentence for one in outcome.all_findings] == []
+    assert outcome.details.signed is not None
+    assert outcome.details.signed.outcome in ("PASS", "FLAG")
+    assert len(outcome.details.judged) == 2
     assert 0 < len(scorings) == len(set(scorings))
 
 

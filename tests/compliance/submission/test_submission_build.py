@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from compliance.signoff.signoff_verdict import SignOff
-from compliance.submission.build import SubmitOutcome
+from compliance.judge.record import record
+from compliance.signoff.signoff_verdict import SignOff, SignOffDetails
+from compliance.submission.build import Submission
 from compliance.submission.source import read_documentation, read_source_code
 from compliance.submission.submitted_accuracy import submitted_accuracy
 from compliance.trees.tree import REHEARSAL_FILE, REHEARSAL_MARK
@@ -26,7 +27,7 @@ from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.runs.records import official_record
 from tests.support.runs.submission_runs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
 
-Submit = Callable[..., SubmitOutcome]
+Submit = Callable[..., Submission]
 SCENARIO_FILES = {
     "README.md",
     "measurements.json",
@@ -57,21 +58,21 @@ def hashes_by_path(root: Path) -> dict[str, str]:
 def test_a_rehearsal_tree_is_complete_and_marked(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     before = hashes_by_path(campaign.root)
     outcome = build()
-    assert outcome.findings == []
+    assert outcome.all_findings == []
     assert hashes_by_path(campaign.root) == before
     tree, home = tmp_path / "tree", tmp_path / "tree" / "closed" / "Org"
     expected = {f"results/Box/{BENCHMARK}/{one}/{name}" for one in ("Offline", "Server") for name in SCENARIO_FILES}
     expected |= {"systems/Box.json", "src/README.md", "src/mlperf-llama-vllm/main.py", "documentation/calibration.md"}
     assert set(hashes_by_path(home)) == expected
     assert {path.name for path in tree.iterdir()} == {"closed", REHEARSAL_FILE}
-    record = outcome.record()
-    assert record["files"] == {name: (tree / name).stat().st_size for name in hashes_by_path(tree)}
-    assert record["bytes"] == sum(record["files"].values())
-    assert record["verdict"] == "BUILT"
-    assert record["signoff"]["audit_scope"] == "bundle"
-    assert record["signoff"]["verdict"] in ("PASS", "FLAG")
-    assert record["system"]["cooling"] == {"value": "air", "from": "file"}
-    assert any("dummy engine" in reason for reason in record["rehearsal"])
+    submitted = record(outcome)
+    assert submitted["files"] == {name: (tree / name).stat().st_size for name in hashes_by_path(tree)}
+    assert submitted["bytes"] == sum(submitted["files"].values())
+    assert submitted["verdict"] == "BUILT"
+    assert submitted["signoff"]["audit_scope"] == "bundle"
+    assert submitted["signoff"]["verdict"] in ("PASS", "FLAG")
+    assert submitted["system"]["cooling"] == {"value": "air", "from": "file"}
+    assert any("dummy engine" in reason for reason in submitted["rehearsal"])
     marked = [tree / REHEARSAL_FILE, *tree.rglob("measurements.json"), *home.glob("results/**/README.md")]
     assert len(marked) == 5
     for path in marked:
@@ -113,10 +114,10 @@ def test_an_official_tree_has_no_rehearsal_mark(
     claim_official(campaign)
     signed = sign_off_all(monkeypatch)
     outcome = build(rehearsal=False)
-    assert outcome.findings == []
+    assert outcome.all_findings == []
     runs = [run.root for result in results_of(campaign) for run in (result.performance, result.accuracy)]
     assert sorted(signed) == sorted(runs)
-    assert outcome.rehearsal == []
+    assert outcome.details.rehearsal == []
     files = [path for path in (tmp_path / "tree").rglob("*") if path.is_file()]
     assert not any(REHEARSAL_MARK.encode() in path.read_bytes() for path in files)
     again = build(rehearsal=True, tree="again")
@@ -132,7 +133,7 @@ def test_a_tree_is_identical_for_each_way_to_name_its_runs(
     results = results_of(campaign)
     runs = [path for one in results for path in (one.accuracy.root, one.performance.root, one.audit("TEST06"))]
     for number, named in enumerate(([one.root for one in reversed(results)], runs)):
-        assert build(*named, tree=f"again-{number}").findings == []
+        assert build(*named, tree=f"again-{number}").all_findings == []
         assert hashes_by_path(tmp_path / "tree") == hashes_by_path(tmp_path / f"again-{number}")
 
 
@@ -140,7 +141,7 @@ def test_the_v5_1_layout_has_a_measurements_directory(
     build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(ROUNDS, "v5.1", replace(ROUNDS["v5.1"], seeds=SEEDS))
-    assert build(round=ROUNDS["v5.1"]).findings == []
+    assert build(round=ROUNDS["v5.1"]).all_findings == []
     home = tmp_path / "tree" / "closed" / "Org"
     assert (home / "measurements/Box" / BENCHMARK / "Server/Box.json").is_file()
     assert (home / "measurements/Box" / BENCHMARK / "Server/user.conf").is_file()
@@ -155,7 +156,7 @@ def test_the_v5_1_layout_has_a_measurements_directory(
 def test_existing_files_are_not_overwritten(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
-    assert build().findings == []  # an empty directory is accepted
+    assert build().all_findings == []  # an empty directory is accepted
     before = hashes_by_path(tree)
     with pytest.raises(SetupError, match="not empty"):
         build()
@@ -193,7 +194,7 @@ def test_a_log_changed_after_its_verdict_stops_the_build(
 
     def change_log_and_sign_off(scope: str, directories: object, **options: object) -> SignOff:
         detail.write_text(detail.read_text() + "\n")
-        return SignOff("bundle", 0.5, "closed")
+        return SignOff(details=SignOffDetails("bundle", 0.5, "closed"))
 
     monkeypatch.setattr("compliance.submission.build.judge_runs", change_log_and_sign_off)
     with pytest.raises(ExecutionError, match="changed after the run ended"):

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from compliance.judge.finding import Finding, compared
+from compliance.judge.record import record
+from compliance.judge.verdict import Finding, compared
 from compliance.results.scoring import ScoreSources
-from compliance.submission.build import SubmitOutcome
+from compliance.submission.build import Submission
 from compliance.submission.build_inputs import gather
 from compliance.submission.refusal_causes import by_cause, cause_of
 from compliance.submission.weights import lacking, with_calibration
@@ -39,20 +40,20 @@ from tests.support.runs.submission_runs import (
 )
 from tests.support.runs.technique_rows import weights
 
-Submit = Callable[..., SubmitOutcome]
+Submit = Callable[..., Submission]
 Json = dict[str, Any]
 
 
-def reasons(outcome: SubmitOutcome) -> str:
-    assert outcome.built is None
-    return "\n".join(one.sentence for one in outcome.findings)
+def reasons(outcome: Submission) -> str:
+    assert outcome.details.built is None
+    return "\n".join(one.sentence for one in outcome.all_findings)
 
 
 def test_ineligible_results_require_rehearsal(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     text = reasons(build(rehearsal=False))
     assert f"{BENCHMARK}/Offline: not eligible for submission: the dummy engine" in text
     assert f"{BENCHMARK}/Server: not eligible for submission: the run uses the bundled" in text
-    in_open = build(rehearsal=False, division="open").findings
+    in_open = build(rehearsal=False, division="open").all_findings
     assert [(one.rule, one.text) for one in in_open] == [
         ("submit/not-official", f"{BENCHMARK}/{name}") for name in ("Offline", "Server")
     ]
@@ -65,11 +66,11 @@ def test_ineligible_results_require_rehearsal(build: Submit, campaign: CampaignD
 def test_dummy_runs_recorded_as_vllm_fail_the_sign_off(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     claim_official(campaign)
     outcome = build(rehearsal=False)
-    assert outcome.signed is not None
-    assert outcome.signed.outcome == "FAIL"
-    failed = [(found.rule, found.sentence) for found in outcome.signed.of("error")]
-    assert [(refusal.rule, refusal.found) for refusal in outcome.findings] == failed
-    assert outcome.record()["signoff"] == outcome.signed.record()
+    assert outcome.details.signed is not None
+    assert outcome.details.signed.outcome == "FAIL"
+    failed = [(found.rule, found.sentence) for found in outcome.details.signed.of("error")]
+    assert [(refusal.rule, refusal.found) for refusal in outcome.all_findings] == failed
+    assert record(outcome)["signoff"] == record(outcome.details.signed)
     assert not (tmp_path / "tree").exists()
 
 
@@ -89,7 +90,7 @@ def test_a_technique_that_fails_the_gate_is_refused(
     for result in results_of(campaign):
         for run in (result.performance, result.accuracy):
             edit(run.manifest, asked={"mechanism": mechanism})
-    findings = build(division=division).findings
+    findings = build(division=division).all_findings
     assert {one.rule for one in findings} == {rule}
     assert all("see `python main.py gate " in one.fix for one in findings)
     assert not (tmp_path / "tree").exists()
@@ -104,9 +105,9 @@ def test_quantized_weights_require_a_calibration_document(
     unrelated.mkdir()
     (unrelated / "calibration.md").write_text("# Another\n")
     for documents in (None, unrelated):
-        (refusal, *_) = build(rehearsal=False, documentation=documents).findings
+        (refusal, *_) = build(rehearsal=False, documentation=documents).all_findings
         assert refusal.rule == "submit/calibration"
-    assert build(rehearsal=False).findings == []
+    assert build(rehearsal=False).all_findings == []
     assert (tmp_path / "tree/closed/Org/documentation/calibration.md").read_bytes() == CALIBRATION
 
 
@@ -157,7 +158,7 @@ def test_a_degraded_sign_off_refuses_a_closed_tree(build: Submit, monkeypatch: p
     monkeypatch.setattr("compliance.signoff.judge.one_model", stumbles)
     assert "sign-off: DEGRADED: " in reasons(build())
     outcome = build(division="open")
-    assert (outcome.findings, outcome.signed) == ([], None)
+    assert (outcome.all_findings, outcome.details.signed) == ([], None)
 
 
 def test_a_failed_optional_audit_is_refused(
@@ -176,7 +177,7 @@ def test_a_failed_optional_audit_is_refused(
     server = campaign.result(BENCHMARK, "Server").root
     runs = (result.performance.root, result.accuracy.root, result.audit("TEST06"), server)
     assert reasons(build(*runs)) == sentence  # each run is named
-    assert build(division="open").findings == []
+    assert build(division="open").all_findings == []
     record.write_text('{"test": "output_caching", "passed": tr')
     assert "audit_output_caching.json cannot be read" in reasons(build(tree="other"))
     record.write_text('{"test": "output_caching", "passed": true}')
@@ -189,7 +190,7 @@ def test_a_failed_optional_audit_is_refused(
     record.parent.mkdir()
     existing = [{"label": "ref"}, {"label": "run"}]  # runs in other directories
     record.write_text(json.dumps({**content, "test": "output_length", "passed": True, "runs": existing}))
-    assert build(tree="other").findings == []
+    assert build(tree="other").all_findings == []
 
 
 def test_a_synthetic_dataset_is_refused(
@@ -199,7 +200,7 @@ def test_a_synthetic_dataset_is_refused(
     dataset = tmp_path / "rows.json"
     dataset.write_text(f'[{{"output": "{SYNTHETIC_MARK} 1"}}]')
     claim_official(campaign)
-    assert build(rehearsal=False).findings == []
+    assert build(rehearsal=False).all_findings == []
     digest = hashlib.sha256(dataset.read_bytes()).hexdigest()
     for path in campaign.root.rglob("manifest.json"):
         edit(path, plan={"dataset_path": str(dataset), "dataset_sha256": digest})
@@ -227,7 +228,7 @@ def test_accuracy_below_its_target_is_refused_in_closed_only(
     targets = {**DATACENTER.targets, "gen_num": Target(SAMPLES)}
     monkeypatch.setattr("compliance.results.run_evidence.target_of", lambda run: (targets, "the official one"))
     assert "accuracy: rouge1: " in reasons(build())
-    assert build(division="open").findings == []
+    assert build(division="open").all_findings == []
 
 
 def test_open_requires_neither_all_scenarios_nor_audits(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_open_requires_neither_all_scenarios_nor_audits(build: Submit, campaign:
     assert f"{BENCHMARK}: Interactive or Server is missing" in text
     assert f"{BENCHMARK}/Offline: TEST06 is missing" in text
     assert reasons(build(campaign.result(BENCHMARK, "Server").root)) == f"{BENCHMARK}: Offline is missing"
-    assert build(result.root, division="open").findings == []
+    assert build(result.root, division="open").all_findings == []
     assert (tmp_path / "tree/open/Org/results/Box" / BENCHMARK / "Offline/measurements.json").is_file()
 
 
@@ -367,11 +368,11 @@ def test_missing_runs_are_named_with_all_other_refusals(build: Submit, campaign:
     shutil.rmtree(campaign.result(BENCHMARK, "Server").accuracy.root)
     shutil.rmtree(campaign.result(BENCHMARK, "Server").audit("TEST06"))
     outcome = build(rehearsal=False)
-    refusals = {(one.rule, one.text) for one in outcome.findings}
+    refusals = {(one.rule, one.text) for one in outcome.all_findings}
     assert refusals >= {
         (rule, f"{BENCHMARK}/Server") for rule in ("submit/leg-missing", "submit/not-official", "audit-missing")
     }
-    (missing,) = (one for one in outcome.findings if one.rule == "submit/leg-missing")
+    (missing,) = (one for one in outcome.all_findings if one.rule == "submit/leg-missing")
     assert "campaign --config" in missing.fix
 
 
@@ -396,12 +397,12 @@ def test_ineligible_runs_are_reported_before_missing_runs(build: Submit, campaig
     server = campaign.result(BENCHMARK, "Server")
     edit(server.performance.manifest, status="interrupted", exit_code=130, error={"message": "interrupted by SIGINT"})
     unfinished = build(rehearsal=False)
-    assert {one.rule for one in unfinished.findings} == {"submit/not-official"}
+    assert {one.rule for one in unfinished.all_findings} == {"submit/not-official"}
     assert unfinished.exit_code() == ExitCode.NEGATIVE
     with pytest.raises(ExecutionError, match="SIGINT"):
         build()
     shutil.rmtree(server.root)
-    lines = _refusals(build(rehearsal=False).findings)
+    lines = _refusals(build(rehearsal=False).all_findings)
     rules = [line.split(":")[0].removeprefix("  FAIL ") for line in lines if line.startswith("  FAIL ")]
     assert rules[0] == "submit/not-official"
     assert rules[-1] == "scenario-set"
@@ -414,7 +415,7 @@ def test_missing_runs_of_a_running_campaign_ask_to_wait(build: Submit, campaign:
     shutil.rmtree(result.audit("TEST06"))
     with campaign.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        findings = {one.rule: one for one in build().findings if one.text.endswith("/Server")}
+        findings = {one.rule: one for one in build().all_findings if one.text.endswith("/Server")}
     for rule in ("submit/leg-missing", "audit-missing"):
         assert "status" in findings[rule].fix
         assert f"process {os.getpid()}" in findings[rule].fix

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 from compliance.signoff.judge import sign_off
-from compliance.submission.build import SubmitOutcome
+from compliance.signoff.signoff_verdict import headline
+from compliance.submission.build import Submission
 from compliance.submission.rebuild import TreeInputs, compare_tree_with_runs, index_runs
 from compliance.submission.system import read_system_file
 from compliance.trees.check_tree import SystemSignOff, check_submission_tree
@@ -30,7 +31,7 @@ from tests.support.runs.submission_runs import (
     sign_off_all,
 )
 
-Submit = Callable[..., SubmitOutcome]
+Submit = Callable[..., Submission]
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def tree(build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pyte
     """Return a tree that is official by its records, with sign-offs that pass."""
     claim_official(campaign)
     sign_off_all(monkeypatch)
-    assert build(rehearsal=False).findings == []
+    assert build(rehearsal=False).all_findings == []
     return tmp_path / "tree"
 
 
@@ -133,7 +134,7 @@ def test_unexpected_files_are_reported(tree: Path, campaign: CampaignDir) -> Non
 
 
 def test_a_rehearsal_tree_without_marks_is_reported(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
-    assert build().findings == []
+    assert build().all_findings == []
     tree = tmp_path / "tree"
     (tree / REHEARSAL_FILE).unlink()
     for path in tree.glob("closed/Org/**/*"):
@@ -188,15 +189,15 @@ GROUPS = (
 )
 
 
-def expect_acceptance(outcome: SubmitOutcome) -> None:
-    assert outcome.findings == []
-    assert outcome.signed is not None
-    assert outcome.signed.outcome in ("PASS", "FLAG"), outcome.signed.headline
+def expect_acceptance(outcome: Submission) -> None:
+    assert outcome.all_findings == []
+    assert outcome.details.signed is not None
+    assert outcome.details.signed.outcome in ("PASS", "FLAG"), headline(outcome.details.signed)
 
 
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
 def test_honest_campaign_variations_are_submitted(
-    build: Callable[..., SubmitOutcome], campaign: CampaignDir, names: tuple[str, ...]
+    build: Callable[..., Submission], campaign: CampaignDir, names: tuple[str, ...]
 ) -> None:
     for result in results_of(campaign):
         for name in names:
@@ -204,16 +205,16 @@ def test_honest_campaign_variations_are_submitted(
     expect_acceptance(build())
 
 
-def test_a_campaign_is_signed_off_as_a_whole(build: Callable[..., SubmitOutcome], campaign: CampaignDir) -> None:
+def test_a_campaign_is_signed_off_as_a_whole(build: Callable[..., Submission], campaign: CampaignDir) -> None:
     """The campaign is named by its own directory, as in docs/signoff.md."""
     expect_acceptance(build())
     verdict = sign_off("bundle", [campaign.root])
-    assert verdict.outcome in ("PASS", "FLAG"), verdict.headline
-    replayed = {path for one in verdict.findings if one.rule == "P-6/replayed" for path in one.files}
+    assert verdict.outcome in ("PASS", "FLAG"), headline(verdict)
+    replayed = {path for one in verdict.all_findings if one.rule == "P-6/replayed" for path in one.files}
     assert len(replayed) == len({run.detail for result in results_of(campaign) for run in Pair(result.root).runs})
 
 
-def test_a_campaign_across_two_years_is_submitted(build: Callable[..., SubmitOutcome], campaign: CampaignDir) -> None:
+def test_a_campaign_across_two_years_is_submitted(build: Callable[..., Submission], campaign: CampaignDir) -> None:
     start = datetime(2026, 12, 31, 20, 59, 59, tzinfo=UTC)
     for number, result in enumerate(results_of(campaign)):
         run_at(result.performance, start + timedelta(hours=3 * number))

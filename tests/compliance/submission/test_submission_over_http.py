@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compliance.signoff.judge import sign_off
-from compliance.submission.build import SubmitOutcome
+from compliance.submission.build import Submission
 from compliance.submission.rebuild import TreeInputs, compare_tree_with_runs, index_runs
 from compliance.submission.system import read_system_file
 from compliance.techniques.engine_facts import facts_of_run, misdeclared
@@ -34,7 +34,7 @@ NETWORK = {
     for field in NETWORK_FIELDS
     if field.name not in ("is_network", "number_connections", "network_protocol", "net_software_stack_loadgen")
 }
-Build = Callable[..., SubmitOutcome]
+Build = Callable[..., Submission]
 Json = dict[str, Any]
 
 
@@ -46,21 +46,21 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
 
 @pytest.fixture
 def build(build: Build) -> Build:
-    def run(division: Division = "network", **more: object) -> SubmitOutcome:
+    def run(division: Division = "network", **more: object) -> Submission:
         system_file = read_system_file({"system": {**GIVEN, **NETWORK}})
         return build(division=division, **{"given": system_file, **more})
 
     return run
 
 
-def _reasons(outcome: SubmitOutcome) -> str:
-    return "\n".join(refusal.found for refusal in outcome.findings)
+def _reasons(outcome: Submission) -> str:
+    return "\n".join(refusal.found for refusal in outcome.all_findings)
 
 
 def test_a_network_tree_has_all_required_files(build: Build, campaign: CampaignDir, tmp_path: Path) -> None:
     outcome = build()
-    assert outcome.findings == []
-    assert any("is on LoadGen's machine" in reason for reason in outcome.rehearsal)
+    assert outcome.all_findings == []
+    assert any("is on LoadGen's machine" in reason for reason in outcome.details.rehearsal)
     home = tmp_path / "tree" / "network" / "Org"
     system = json.loads((home / "systems" / "Box.json").read_bytes())
     assert set(system) == {field.name for field in (*FIELDS, *NETWORK_FIELDS)}
@@ -72,7 +72,9 @@ def test_a_network_tree_has_all_required_files(build: Build, campaign: CampaignD
         text = (home / "results" / "Box" / BENCHMARK / scenario / "performance/run_1/mlperf_log_detail.txt").read_text()
         assert NETWORK_SUT in text
     made_of = TreeInputs(index_runs([campaign.root]), source=tmp_path / "code")
-    findings = compare_tree_with_runs(check_submission_tree(tmp_path / "tree", CURRENT_ROUND), made_of).findings
+    verdict = check_submission_tree(tmp_path / "tree", CURRENT_ROUND).verdict
+    compare_tree_with_runs(verdict, made_of)
+    findings = verdict.all_findings
     broken = {one.rule for one in findings if one.severity == "error"}
     assert broken == {"rehearsal", "accuracy-target"}, findings  # the targets of a tree are official
     (home / "documentation" / "calibration.md").write_bytes(b"")
@@ -114,7 +116,7 @@ def test_each_division_accepts_only_its_kind_of_system(build: Build, tmp_path: P
     with pytest.raises(InputError, match="nic_sut"):
         build(given=read_system_file({"system": GIVEN}))
     outcome = build("open")
-    assert outcome.findings == []
+    assert outcome.all_findings == []
     assert json.loads((tmp_path / "tree/open/Org/systems/Box.json").read_bytes())["is_network"] == "true"
     assert not [
         finding

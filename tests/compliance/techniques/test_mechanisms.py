@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compliance.judge.record import record
 from compliance.techniques import row_file
 from compliance.techniques.declaration import FIELD_NAMES
 from compliance.techniques.declaration_rules import validate
 from compliance.techniques.engine_facts import facts_of_run, misdeclared
-from compliance.techniques.quality_gate import GateOutcome, judge_rows
+from compliance.techniques.quality_gate import (
+    GateVerdict,
+    closing,
+    gate_markdown,
+    gate_status,
+    gate_text,
+    is_closed,
+    judge_rows,
+)
 from compliance.techniques.row import row_of_plan
 from compliance.techniques.row_file import read_rows
 from compliance.techniques.technique_registry import (
@@ -32,12 +41,12 @@ from tests.support.runs.technique_rows import eagle3, fp8, int8, judged_row, man
 REGISTRIES = load_registries()
 
 
-def judge_at_gate(*rows: dict[str, Any], **options: Any) -> GateOutcome:
+def judge_at_gate(*rows: dict[str, Any], **options: Any) -> GateVerdict:
     return judge_rows([judged_row(one) for one in rows], REGISTRIES, **options)
 
 
 def criteria(*rows: dict[str, Any], **options: Any) -> list[str]:
-    return [failure.slug for one in judge_at_gate(*rows, **options).matched for failure in one.failed]
+    return [failure.slug for one in judge_at_gate(*rows, **options).parts for failure in one.failed]
 
 
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text()) | st.binary()
@@ -45,7 +54,7 @@ anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
 
 @given(st.dictionaries(st.sampled_from([*FIELD_NAMES, "support_status", "run_directory", "speculative"]), anything))
 def test_arbitrary_row_values_raise_no_exception(fields: dict[str, Any]) -> None:
-    judge_rows([judged_row(fields)], REGISTRIES).as_text()
+    gate_text(judge_rows([judged_row(fields)], REGISTRIES))
 
 
 def supported_row(quality_id: str | None, status: str | None) -> dict[str, Any]:
@@ -76,8 +85,8 @@ def test_a_damaged_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, 
     assert flags == [None, None, None]
     assert issues[0].startswith(f"registry_load_error: {'cannot read ' * (content is None)}{path}")
     lossy, plain = (judge_rows([judged_row(one)], registries, strict=True) for one in (fp8(), row()))
-    assert (lossy.status, lossy.closed) == ("fail", True)
-    assert (plain.status, plain.closed) == ("pass", False)
+    assert (gate_status(lossy), is_closed(lossy)) == ("fail", True)
+    assert (gate_status(plain), is_closed(plain)) == ("pass", False)
     assert [registries.compresses(mechanism) for mechanism in ("baseline", "magic")] == [False, True]
 
 
@@ -120,25 +129,25 @@ _DECLARED = {"pair_registered", "status_known", "draft_model_declared"}  # rules
 )
 def test_each_row_fails_exactly_its_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
     strict, outcome = judge_at_gate(given_row, strict=True), judge_at_gate(given_row)
-    assert [failure.slug for failure in strict.matched[0].failed] == failed
-    assert strict.closed is bool(failed)
+    assert [failure.slug for failure in closing(strict.parts[0], True)] == failed
+    assert is_closed(strict) is bool(failed)
     claimed = given_row.get("support_status") == "supported"
     unsupported = claimed and given_row["mechanism"] in ("kv_quantization", "magic")
-    assert outcome.closed is (unsupported or not _DECLARED.isdisjoint(failed))  # only warnings remain
+    assert is_closed(outcome) is (unsupported or not _DECLARED.isdisjoint(failed))  # only warnings remain
     for judged_rows in (strict, outcome):
-        assert ("FAIL" in judged_rows.as_text()) is judged_rows.closed
-        assert judged_rows.status == ("fail" if judged_rows.closed else "pass")
+        assert ("FAIL" in gate_text(judged_rows)) is is_closed(judged_rows)
+        assert gate_status(judged_rows) == ("fail" if is_closed(judged_rows) else "pass")
 
 
 def test_rows_without_declaration_close_only_a_strict_gate() -> None:
     old = ({"run_id": "old", "throughput_tok_s": 1.0}, row(None))
     legacy = judge_at_gate(*old)
-    assert (legacy.status, legacy.not_matched, legacy.closed) == ("no_rows", 2, False)
-    assert legacy.record()["overall"] == "partial"
-    assert judge_at_gate(*old, strict=True).closed
-    assert judge_at_gate(row(), *old, strict=True).closed
-    assert judge_at_gate(strict=True).closed
-    assert not judge_at_gate().closed
+    assert (gate_status(legacy), legacy.details.not_matched, is_closed(legacy)) == ("no_rows", 2, False)
+    assert record(legacy)["overall"] == "partial"
+    assert is_closed(judge_at_gate(*old, strict=True))
+    assert is_closed(judge_at_gate(row(), *old, strict=True))
+    assert is_closed(judge_at_gate(strict=True))
+    assert not is_closed(judge_at_gate())
 
 
 @pytest.mark.parametrize(
@@ -157,8 +166,8 @@ def test_rows_without_declaration_close_only_a_strict_gate() -> None:
 )
 def test_a_baseline_row_with_a_lossy_option_closes_the_gate(shown: dict[str, Any]) -> None:
     outcome = judge_at_gate(row(**shown))
-    assert [failure.slug for failure in outcome.matched[0].failed] == ["mechanism_misdeclared"]
-    assert outcome.closed
+    assert [failure.slug for failure in closing(outcome.parts[0], False)] == ["mechanism_misdeclared"]
+    assert is_closed(outcome)
 
 
 FP8_CACHE = {"kv_cache_dtype": "fp8", "speculative": False}
@@ -234,7 +243,7 @@ def test_a_planned_row_is_judged_as_if_its_accuracy_run_passes(
 ) -> None:
     plan = run_plan(engine="vllm", engine_options=options)
     planned = row_of_plan(declared, plan, None, "mlperf_cnndm_rouge", REGISTRIES)
-    (gate_row,) = judge_rows([planned], REGISTRIES, division="closed").matched
+    (gate_row,) = judge_rows([planned], REGISTRIES, division="closed").parts
     assert [one.slug for one in gate_row.of("error")] == closed
 
 
@@ -280,17 +289,17 @@ def test_missing_engine_records_make_eligibility_unknown() -> None:
     assert eligibility("speculative_decoding", True, set(), recorded=False)["closed"]["eligible"] is False
     bare = judged_row(row(kv_cache_dtype=None, speculative=None, attention_backend=None))
     outcome = judge_rows([bare], REGISTRIES, division="closed")
-    assert "  closed division: unknown: the recorded engine configuration is incomplete" in outcome.as_text()
-    assert "| unknown | technique allowed |" in outcome.as_markdown()
-    assert (outcome.status, outcome.closed) == ("pass", False)  # missing evidence is only advice
-    assert judge_rows([bare], REGISTRIES, division="closed", strict=True).closed
+    assert "  closed division: unknown: the recorded engine configuration is incomplete" in gate_text(outcome)
+    assert "| unknown | technique allowed |" in gate_markdown(outcome)
+    assert (gate_status(outcome), is_closed(outcome)) == ("pass", False)  # missing evidence is only advice
+    assert is_closed(judge_rows([bare], REGISTRIES, division="closed", strict=True))
 
 
 def test_a_row_without_its_run_is_not_eligible_for_closed() -> None:
     alone = row(kv_cache_dtype="auto", speculative=0, run_id="1", run_directory="/gone", throughput_tok_s=1e9)
-    assert not judge_at_gate(alone, strict=True).closed
-    assert [one.slug for one in judge_at_gate(alone, division="closed").matched[0].findings] == ["eligible_in_division"]
-    assert judge_at_gate(alone, division="closed", strict=True).closed
+    assert not is_closed(judge_at_gate(alone, strict=True))
+    assert [one.slug for one in judge_at_gate(alone, division="closed").parts[0].findings] == ["eligible_in_division"]
+    assert is_closed(judge_at_gate(alone, division="closed", strict=True))
 
 
 def test_row_files_above_the_size_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,20 +313,22 @@ def test_row_files_above_the_size_limit_are_refused(tmp_path: Path, monkeypatch:
 
 def test_missing_and_unexpected_techniques_are_reported() -> None:
     outcome = judge_at_gate(row(), expected=["baseline/none", "kv_quantization/fp8_e4m3"], strict=True)
-    assert (outcome.missing_coverage, outcome.unexpected_coverage) == (["kv_quantization/fp8_e4m3"], [])
-    assert outcome.closed
+    (report,) = record(outcome)["gates"]
+    assert (report["missing_coverage"], report["unexpected_coverage"]) == (["kv_quantization/fp8_e4m3"], [])
+    assert is_closed(outcome)
     more = judge_at_gate(row(), fp8(), expected=["baseline/none"], strict=True)
-    assert (more.status, more.unexpected_coverage) == ("pass", ["kv_quantization/fp8_e4m3"])
+    (report,) = record(more)["gates"]
+    assert (gate_status(more), report["unexpected_coverage"]) == ("pass", ["kv_quantization/fp8_e4m3"])
 
 
 def test_the_report_states_the_failed_criterion() -> None:
     outcome = judge_at_gate(supported_row("ruler_v1", "pending"), row())
     sentence = "gate/quality_evaluated: quality_eval_status of supported kv_quantization: pending, required: completed"
-    report = outcome.record()
+    report = record(outcome)
     assert (report["overall"], report["advisory"], report["closed"]) == ("fail", True, True)
     (only,) = report["gates"]
     assert (only["id"], only["status"], only["matched_rows"]) == ("mechanism_compression_quality", "fail", 2)
     assert [failing["failed_criteria"] for failing in only["failing_rows"]] == [[sentence]]
-    assert f"- {sentence}" in outcome.as_markdown()
-    assert f"  FAIL {sentence}" in outcome.as_text()
-    assert judge_at_gate(row(), strict=True).record()["overall"] == "pass"
+    assert f"- {sentence}" in gate_markdown(outcome)
+    assert f"  FAIL {sentence}" in gate_text(outcome)
+    assert record(judge_at_gate(row(), strict=True))["overall"] == "pass"

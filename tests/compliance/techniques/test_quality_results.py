@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from compliance.judge.record import finding_record, record
 from compliance.techniques.declaration import MAX_RESULTS_BYTES
-from compliance.techniques.quality_gate import GateOutcome, judge_rows
+from compliance.techniques.quality_gate import GateVerdict, gate_status, gate_text, is_closed, judge_rows
 from compliance.techniques.quality_results import declared_change, read_results
 from compliance.techniques.row import TechniqueRow
 from compliance.techniques.technique_registry import load_registries
@@ -136,7 +137,7 @@ def test_the_declared_change_is_read_from_its_summary(summary: str, change: tupl
     assert declared_change(summary, "ruler_avg_score") == (change and pytest.approx(change))
 
 
-def judge_at_gate(row: dict[str, Any], **options: Any) -> GateOutcome:
+def judge_at_gate(row: dict[str, Any], **options: Any) -> GateVerdict:
     return judge_rows([TechniqueRow(row, "rows.json:1", Path("rows.json"))], REGISTRIES, **options)
 
 
@@ -149,9 +150,9 @@ def supported_row(path: Path | None, summary: str | None = "-0.43%", **fields: A
 
 def test_the_documented_example_passes(tmp_path: Path) -> None:
     outcome = judge_at_gate(supported_row(write_content(tmp_path, PLAIN)), strict=True)
-    assert (outcome.status, outcome.closed) == ("pass", False)
-    assert "quality evaluation: declared, results file attached: ruler_avg_score 0.927, baseline" in outcome.as_text()
-    (shown,) = outcome.record()["evaluations"]
+    assert (gate_status(outcome), is_closed(outcome)) == ("pass", False)
+    assert "quality evaluation: declared, results file attached: ruler_avg_score 0.927, baseline" in gate_text(outcome)
+    (shown,) = record(outcome)["evaluations"]
     assert shown["evaluation"] == "declared, results file attached"
     assert shown["results"]["sha256"] == sha256((tmp_path / "results.json").read_bytes()).hexdigest()
 
@@ -174,25 +175,25 @@ def test_a_claim_that_contradicts_its_results_file_closes_the_gate(
     tmp_path: Path, change: Callable[[Path], dict[str, Any]], sentence: str
 ) -> None:
     outcome = judge_at_gate(change(write_content(tmp_path, PLAIN)))
-    assert outcome.closed
-    errors = outcome.matched[0].of("error")
+    assert is_closed(outcome)
+    errors = outcome.parts[0].of("error")
     assert any(sentence in one.sentence for one in errors), errors
     for error in errors:
-        record = error.as_json()
-        assert record["found"]
-        assert record["expected"]
-        assert record["file"]
+        content = finding_record(error)
+        assert content["found"]
+        assert content["expected"]
+        assert content["file"]
 
 
 def test_a_preview_technique_requires_no_results_file(tmp_path: Path) -> None:
     preview = supported_row(None) | {"support_status": None}
-    assert not judge_at_gate(preview).closed
-    assert judge_at_gate(preview, strict=True).closed  # completed, but declared only
-    assert not judge_at_gate(
-        eagle3(draft_model_id="d", speculative_acceptance_rate=0.5, support_status="supported")
-    ).closed
+    assert not is_closed(judge_at_gate(preview))
+    assert is_closed(judge_at_gate(preview, strict=True))  # completed, but declared only
+    assert not is_closed(
+        judge_at_gate(eagle3(draft_model_id="d", speculative_acceptance_rate=0.5, support_status="supported"))
+    )
     worse = supported_row(write_content(tmp_path, PLAIN), "-0.1%") | {"support_status": "reviewed_preview"}
-    assert judge_at_gate(worse).closed  # contradicted
+    assert is_closed(judge_at_gate(worse))  # contradicted
 
 
 @pytest.mark.parametrize(
@@ -204,13 +205,13 @@ def test_an_evaluation_without_the_technique_is_noted_for_review(tmp_path: Path,
         tmp_path, lm_eval("ruler", {"4096,none": 0.927}, config={"model": "vllm", "model_args": options})
     )
     outcome = judge_at_gate(supported_row(path, quality_baseline=0.931), strict=True)
-    assert not outcome.closed
-    assert "evaluated with vllm pretrained=m" in outcome.as_text()
-    assert len([one for one in outcome.matched[0].of("note") if "results file" in one.text]) == notes
+    assert not is_closed(outcome)
+    assert "evaluated with vllm pretrained=m" in gate_text(outcome)
+    assert len([one for one in outcome.parts[0].of("note") if "results file" in one.text]) == notes
 
 
 def test_a_large_declared_loss_is_noted_for_review(tmp_path: Path) -> None:
     outcome = judge_at_gate(supported_row(write_content(tmp_path, {**PLAIN, "value": 0.5}), "-46.3%"), strict=True)
-    assert not outcome.closed
-    (review,) = (one for one in outcome.matched[0].of("note") if "results file" in one.text)
+    assert not is_closed(outcome)
+    (review,) = (one for one in outcome.parts[0].of("note") if "results file" in one.text)
     assert (review.found, review.numbers["n"]) == ("-46.29%", 6500)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge.finding import Finding
+from compliance.judge.verdict import Finding
 from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.copies import check_duplicates
 from compliance.trees.findings import file_text, presented
-from compliance.trees.scenario import ScenarioOutcome
+from compliance.trees.scenario import PlaceDetails
 from compliance.trees.tree import Place, Tree
 from compliance.trees.tree_evidence import RunIdentity
 from runs.benchmark import Scenario
@@ -185,34 +185,38 @@ DIFFERENT: dict[str, tuple[Change, set[str], str]] = {
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
-def test_permitted_differences_violate_no_other_rules(copied: Tree, case: str) -> None:
+def test_permitted_differences_violate_no_other_rules(tree_copy: Tree, case: str) -> None:
     change, rules, sentence = DIFFERENT[case]
-    change(copied)
-    findings = check_submission_tree(copied.root, copied.round).findings
+    change(tree_copy)
+    findings = check_submission_tree(tree_copy.root, tree_copy.round).findings
     broken = {finding.rule for finding in findings}
     assert rules <= broken if case == "the network division" else rules == broken
     assert not sentence or any(sentence in finding.sentence for finding in findings)
 
 
-def test_a_lower_case_scenario_directory_is_a_warning(copied: Tree) -> None:
-    folder = copied.scenario(next(copied.places()))
+def test_a_lower_case_scenario_directory_is_a_warning(tree_copy: Tree) -> None:
+    folder = tree_copy.scenario(next(tree_copy.places()))
     folder.rename(folder.with_name(folder.name.lower()))
-    assert {finding.severity for finding in check_submission_tree(copied.root, copied.round).findings} == {"warning"}
+    assert {finding.severity for finding in check_submission_tree(tree_copy.root, tree_copy.round).findings} == {
+        "warning"
+    }
 
 
-def test_an_open_tree_requires_neither_audits_nor_all_scenarios(copied: Tree) -> None:
+def test_an_open_tree_requires_neither_audits_nor_all_scenarios(tree_copy: Tree) -> None:
     """An open tree may miss scenarios, audits and targets. The rules on logs apply."""
-    (copied.root / "closed").rename(copied.root / "open")
-    offline, server = copied.places()
-    shutil.rmtree(copied.scenario(offline))
-    shutil.rmtree(copied.audit(server, "TEST06"))
-    edit_object(copied.system("open", "Example", "one-node"), division="open")
-    edit_text(copied.accuracy(server).accuracy_text, "'rouge1': '38.", "'rouge1': '37.")
-    edit_detail(copied.performance(server), "result_validity", "INVALID")
-    copied.scenario(server).parent.rename(copied.scenario(server).parent.with_name("my-model"))
-    assert "tree-benchmark" in {finding.rule for finding in check_submission_tree(copied.root, CURRENT_ROUND).findings}
-    (copied.root / "open" / "Example" / "model_mapping.json").write_text('{"my-model": "llama3.1-8b"}')
-    checked = check_submission_tree(copied.root, CURRENT_ROUND)
+    (tree_copy.root / "closed").rename(tree_copy.root / "open")
+    offline, server = tree_copy.places()
+    shutil.rmtree(tree_copy.scenario(offline))
+    shutil.rmtree(tree_copy.audit(server, "TEST06"))
+    edit_object(tree_copy.system("open", "Example", "one-node"), division="open")
+    edit_text(tree_copy.accuracy(server).accuracy_text, "'rouge1': '38.", "'rouge1': '37.")
+    edit_detail(tree_copy.performance(server), "result_validity", "INVALID")
+    tree_copy.scenario(server).parent.rename(tree_copy.scenario(server).parent.with_name("my-model"))
+    assert "tree-benchmark" in {
+        finding.rule for finding in check_submission_tree(tree_copy.root, CURRENT_ROUND).findings
+    }
+    (tree_copy.root / "open" / "Example" / "model_mapping.json").write_text('{"my-model": "llama3.1-8b"}')
+    checked = check_submission_tree(tree_copy.root, CURRENT_ROUND)
     assert {finding.rule for finding in checked.findings} == {"perf-validity", "log-arithmetic", "log-summary"}
     free = [
         entry.rules for group in checked.rules_not_applied.values() for entry in group if "open division" in entry.why
@@ -221,14 +225,14 @@ def test_an_open_tree_requires_neither_audits_nor_all_scenarios(copied: Tree) ->
     assert all("accuracy-target" in rules for rules in free)
 
 
-def outcome_of(tree: Tree, scenario: Scenario, detail: str, system: str = "one") -> ScenarioOutcome:
+def outcome_of(tree: Tree, scenario: Scenario, detail: str, system: str = "one") -> PlaceDetails:
     """Return a scenario whose accuracy log equals that of all other scenarios."""
     place = Place("closed", "Example", system, "llama3.1-8b", scenario)
     run = tree.accuracy(place)
     identity = RunIdentity(
         "accuracy", run.detail, {run.detail: detail}, responses="a" * 64, responses_file=run.accuracy_text
     )
-    return ScenarioOutcome(place, [], [identity], scenario)
+    return PlaceDetails(place, scenario, [identity])
 
 
 @pytest.mark.parametrize(
@@ -254,7 +258,7 @@ def test_two_systems_with_equal_logs_are_one_finding(tmp_path: Path) -> None:
         place = Place("closed", "Example", system, "rgat", "Offline")
         logs = [tree.scenario(place) / str(number) / "mlperf_log_detail.txt" for number in range(6)]
         runs = [RunIdentity(str(number), path, {path: str(number)}) for number, path in enumerate(logs)]
-        outcomes.append(ScenarioOutcome(place, [], runs))
+        outcomes.append(PlaceDetails(place, None, runs))
     (finding,) = presented(tree.root, check_duplicates(tree.root, outcomes))
     assert finding.files[0] == Path("closed/Example/results/two")
     assert len(finding.numbers["logs"]) == 6

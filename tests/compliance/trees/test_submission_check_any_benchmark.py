@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from compliance.judge.verdict import not_applied
 from compliance.mlperf_endpoints.find_folders import is_for_endpoints
-from compliance.trees.check_tree import WITHOUT_INPUT, Checked, check_submission_tree
+from compliance.trees.check_tree import TreeReport, check_submission_tree
 from compliance.trees.descriptions import mapped_benchmark
 from compliance.trees.tree import Place, Tree
 from runs.mlperf_endpoints.layout import MARKS
@@ -46,7 +47,7 @@ def tree(short_tree: Tree, tmp_path: Path) -> Tree:
     return Tree(root)
 
 
-def rules(checked: Checked) -> set[str]:
+def rules(checked: TreeReport) -> set[str]:
     return {finding.rule for finding in checked.findings}
 
 
@@ -141,7 +142,7 @@ def test_another_accuracy_variant_of_a_supported_model_is_judged(tree: Tree) -> 
     folder = tree.scenario(next(tree.places())).parent
     folder.rename(folder.with_name("llama2-70b-99"))
     checked = check_submission_tree(tree.root, ROUNDS["v6.0"])
-    assert not [one.why for one in checked.not_judged if "not known" in one.why]
+    assert not [one.why for one in not_applied(*checked.verdict.all_verdicts) if "not known" in one.why]
     assert "tree-benchmark" not in rules(checked)
 
 
@@ -183,7 +184,7 @@ def test_a_missing_log_is_reported(tree: Tree) -> None:
     tree.accuracy(offline).detail.unlink()
     checked = check_submission_tree(tree.root, SHORT)
     assert rules(checked) == {"log-missing"}
-    lacking = {one.why: one.rules for one in checked.rules_not_applied[str(offline)] if one.what == WITHOUT_INPUT}
+    lacking = {one.why: one.rules for one in checked.rules_not_applied[str(offline)] if one.lacks_input}
     assert "accuracy-mode" in lacking["accuracy/mlperf_log_detail.txt"]
 
 

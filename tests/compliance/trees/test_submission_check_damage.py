@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from compliance.judge.record import finding_record
 from compliance.trees import findings, layout
 from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.findings import file_text
@@ -96,7 +97,7 @@ def test_arbitrary_trees_raise_no_exception(tmp_path: Path) -> None:
         broken = check_submission_tree(root, chance.choice(list(ROUNDS.values()))).findings
         assert broken
         assert all(file_text(item).isprintable() and item.found.isprintable() for item in broken)
-        json.dumps([item.as_json() for item in broken]).encode()
+        json.dumps([finding_record(item) for item in broken]).encode()
 
 
 def test_long_names_and_deep_folders_take_limited_time(tmp_path: Path) -> None:

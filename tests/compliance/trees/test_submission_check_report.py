@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from compliance.judge.check import rules_of
-from compliance.judge.finding import Finding, stated
+from compliance.judge.record import finding_record, record
 from compliance.judge.rule import RULES, SOURCES, all_rules, find_rule
-from compliance.submission import rebuild
+from compliance.judge.verdict import Finding, Verdict, stated
 from compliance.trees.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
 from compliance.trees.check_report import MAX_HEAD_LINES, head, print_report
-from compliance.trees.check_tree import BY_RUNS, Checked, catalog, check_submission_tree
+from compliance.trees.check_tree import BY_RUNS, TreeDetails, TreeReport, catalog, check_submission_tree
 from compliance.trees.findings import located, read_tree_object, shown_lines
 from compliance.trees.tree import Place, Tree
 from runs.rounds import ROUNDS
@@ -28,11 +27,16 @@ def in_place(tree: Tree, place: Place, rule: str, name: str = "performance/run_1
     return stated(rule, f"what was found of {rule}", path, severity="error")
 
 
-def checked_of(root: Path, *placed_rules: tuple[Place, str]) -> Checked:
+def checked_of(root: Path, *placed_rules: tuple[Place, str]) -> TreeReport:
     tree, places = Tree(root, ROUNDS["v6.0"]), [ONE, TWO, OTHER]
     for place in places:
         tree.scenario(place).mkdir(parents=True, exist_ok=True)
-    return Checked(tree, places, findings=[in_place(tree, *one) for one in placed_rules])
+    findings = [in_place(tree, *one) for one in placed_rules]
+    return report_of(tree, places, findings)
+
+
+def report_of(tree: Tree, places: list[Place], findings: list[Finding]) -> TreeReport:
+    return TreeReport(Verdict(findings, details=TreeDetails(tree, places)))
 
 
 def test_each_rule_has_a_weight_and_an_existing_source() -> None:
@@ -82,7 +86,7 @@ def test_a_small_dataset_is_one_cause_for_each_result(tmp_path: Path) -> None:
     assert (small.name, small.results, len(small.caused)) == ("dataset-size", [str(ONE), str(TWO)], 8)
     assert (alone.name, alone.results) == ("perf-samples", [str(OTHER)])
     out = io.StringIO()
-    print_report(checked, Console(file=out, width=200), strict=False)
+    print_report(checked, Console(file=out, width=200))
     printed = [line for line in out.getvalue().splitlines() if line.startswith("  FAIL ")]
     assert [line.split(":")[0].removeprefix("  FAIL ") for line in printed].count("accuracy-samples") == 2
     assert len(printed) == 3
@@ -93,20 +97,20 @@ def test_missing_parts_of_a_selection_are_one_cause(tmp_path: Path) -> None:
     checked = checked_of(tmp_path, (ONE, "log-missing"), (TWO, "log-summary"))
     tree = checked.tree
     sources = [stated("tree-source", "none", Path("closed", who, "src")) for who in ("Org", "Us")]
-    checked.findings = [*checked.findings, *sources]
+    checked = report_of(tree, checked.places, [*checked.findings, *sources])
     assert [cause.name for cause in checked.causes] == ["log-summary", "selection"]
     assert [cause.results for cause in checked.causes] == [[str(TWO)], [str(ONE)]]
-    assert checked.exit_code() == 1
+    assert checked.verdict.exit_code() == 1
     out = io.StringIO()
-    print_report(checked, Console(file=out, width=200), strict=False)
+    print_report(checked, Console(file=out, width=200))
     assert "all source code is missing" in out.getvalue()
     assert "FAIL log-missing" not in out.getvalue()
     # A damaged log is not part of the selection. One submitter without code is not one, either.
     tree.performance(ONE).root.mkdir(parents=True)
     tree.performance(ONE).detail.write_text("x")
-    again = Checked(tree, checked.places, findings=checked.findings)
+    again = report_of(tree, checked.places, checked.findings)
     assert "log-missing" in [cause.name for cause in again.causes]
-    fewer = Checked(tree, checked.places, findings=checked.findings[:-1])
+    fewer = report_of(tree, checked.places, checked.findings[:-1])
     assert "selection" not in [cause.name for cause in fewer.causes]
 
 
@@ -131,9 +135,9 @@ def test_the_number_of_printed_causes_is_limited(tmp_path: Path) -> None:
 )
 def test_the_subject_of_a_finding_follows_from_its_path(tmp_path: Path, file: str, subject: str) -> None:
     checked = checked_of(tmp_path)
-    checked.findings = [stated("tree-unknown", "x", Path(file))]
+    checked.verdict.findings = [stated("tree-unknown", "x", Path(file))]
     assert "/".join(checked.caused[0].subject) == subject
-    (reported,) = checked.record()["findings"]
+    (reported,) = record(checked.verdict)["findings"]
     parts = [reported[name] for name in ("division", "organisation", "system", "benchmark", "scenario")]
     assert parts == [*filter(None, subject.split("/")), *[None] * (5 - len([*filter(None, subject.split("/"))]))]
     assert (reported["file"], reported["files"], reported["cause"]) == (file, [file], "tree-unknown")
@@ -164,20 +168,21 @@ def test_each_rule_of_each_result_is_met_violated_or_not_applied(monkeypatch: py
     tree, _ = trees.short_tree()
     checked = check_submission_tree(tree.root, tree.round)
     catalogued = set(catalog())
-    assert rules_of(rebuild) == BY_RUNS
-    for place in checked.places:
-        silent = [(one.what, one.why, rule) for one in checked.rules_not_applied[str(place)] for rule in one.rules]
+    assert {one.id for one in all_rules().values() if one.id in BY_RUNS} == BY_RUNS
+    for place, part in zip(checked.places, checked.verdict.parts, strict=True):
+        entries = checked.rules_not_applied[str(place)]
+        silent = [(one.lacks_input, one.why, rule) for one in entries for rule in one.rules]
         rules = {rule for *_, rule in silent}
         assert len(rules) == len(silent)
         assert rules < catalogued
         kept = catalogued - rules
-        assert kept <= checked.judgements[place].applied
+        assert kept <= {rule for one in (*part.all_verdicts, checked.verdict) for rule in one.applied}
         assert {"perf-validity", "perf-cut-short", "log-summary", "accuracy-target", "test06-length", "tree-unknown",
                 "log-duplicate", "scenario-set"} <= kept  # fmt: skip
-        whys = {rule: (what, why) for what, why, rule in silent}
-        assert whys["runs-differ"][0] == "without input"
+        whys = {rule: (lacks_input, why) for lacks_input, why, rule in silent}
+        assert whys["runs-differ"][0]
         assert "--runs" in whys["runs-differ"][1]
-        assert whys["plausible-padding"][0] == "without input"
+        assert whys["plausible-padding"][0]
         assert ("perf-tpot" in rules) is (place.scenario == "Offline")
 
 
@@ -197,24 +202,24 @@ def test_lines_of_all_keys_are_shown(tmp_path: Path) -> None:
 
 
 def test_found_and_required_values_are_in_the_json_record() -> None:
-    record = stated("log-arithmetic", found="a is 1", required="b gives 2").as_json()
+    record = finding_record(stated("log-arithmetic", found="a is 1", required="b gives 2"))
     assert (record["text"], record["found"], record["expected"]) == ("a is 1, but b gives 2", "a is 1", "b gives 2")
 
 
 def test_a_duplicate_key_has_its_own_source_and_fix(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1,\n"a": 2}')
     (finding,) = read_tree_object(tmp_path / "a.json", "measurements-missing", "measurements-field")
-    record = finding.as_json()
-    assert record["source"].startswith("a rule of this harness")
-    assert record["fix"] == "keep one line of 'a'"
+    content = finding_record(finding)
+    assert content["source"].startswith("a rule of this harness")
+    assert content["fix"] == "keep one line of 'a'"
 
 
 def test_equal_findings_are_printed_once(tmp_path: Path) -> None:
     checked = checked_of(tmp_path)
     files = [f"closed/Org/results/{name}/llama3.1-8b/Offline/user.conf" for name in "abcd"]
-    checked.findings = [stated("scenario-file", "x", Path(file)) for file in files]
+    checked.verdict.findings = [stated("scenario-file", "x", Path(file)) for file in files]
     console = Console(file=io.StringIO(), width=200)
-    print_report(checked, console, strict=False)
+    print_report(checked, console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert text.count("FAIL scenario-file: x") == 1

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from compliance.judge.finding import Finding, stated
 from compliance.judge.rule import find_rule
+from compliance.judge.verdict import Finding, stated
 from compliance.results.attestation_check import read_and_attested
 from compliance.results.find_results import find_results
-from compliance.signoff.signoff_verdict import SignOff, feedback
+from compliance.signoff.signoff_verdict import SignOff, SignOffDetails, action, feedback
 from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.record.layout import SIGNOFF_LEDGER, RunDir
@@ -44,7 +44,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def noisy_sign_off() -> SignOff:
-    return SignOff("baseline", 0.5, "open", findings=[stated("B-1/noisy_baseline", "text")])
+    return SignOff([stated("B-1/noisy_baseline", "text")], details=SignOffDetails("baseline", 0.5, "open"))
 
 
 def test_remeasured_runs_of_both_sides_are_signed_off(run_main: RunMain, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_moved_dataset_can_be_named(run_main: RunMain, tmp_path: Path) -> None
 def test_runs_are_repeated_only_if_the_verdict_requires_it(runs: FrozenRuns) -> None:
     ref = runs.paths("srv-1", "srv-2")
     before = digests(ref[0].parent)
-    passed = SignOff("baseline", 0.5, "open")
+    passed = SignOff(details=SignOffDetails("baseline", 0.5, "open"))
     assert remeasured(lambda ref, cand: passed, ref, [], 1, Console(), print)[1] == 0
     assert remeasured(lambda ref, cand: noisy_sign_off(), ref, [], 0, Console(), print)[1] == 0
     assert digests(ref[0].parent) == before
@@ -142,7 +142,7 @@ def test_remeasuring_ends_with_the_first_verdict_that_requires_no_repetition(
     ran: list[Path] = []
     monkeypatch.setattr("scenarios.audit.remeasure.execute_run", repeat(ran))
     (ref, _), references = copies(), list[list[Path]]()
-    last = SignOff("baseline", 0.5, "open")
+    last = SignOff(details=SignOffDetails("baseline", 0.5, "open"))
     assert remeasured(
         sign_off_with_verdicts([noisy_sign_off(), noisy_sign_off(), last], references),
         ref,
@@ -160,7 +160,7 @@ def test_remeasuring_ends_with_the_first_verdict_that_requires_no_repetition(
         sign_off_with_verdicts([noisy_sign_off(), noisy_sign_off()]), ref[:2], cand, 1, Console(), lambda _: None
     )
     assert [path.name for path in ran] == ["srv-1", "cand-1", "srv-2", "cand-2"]  # in turn
-    assert (rounds, still.action) == (1, "remeasure")
+    assert (rounds, action(still)) == (1, "remeasure")
     assert [one.slug for one in still.findings] == ["noisy_baseline", "baseline_imperfect"]
 
 
@@ -177,7 +177,7 @@ def test_a_busy_host_requires_repetitions(monkeypatch: pytest.MonkeyPatch, rules
     monkeypatch.setattr("scenarios.audit.remeasure._performance_runs", lambda _: {})
     findings = [Finding(rule, find_rule(rule).severity, "text") for rule in rules]
     findings = [replace(one, severity="warning") if one.rule == "B-4/contended" else one for one in findings]
-    verdicts = [SignOff("baseline", 0.5, "open", findings=findings), SignOff("baseline", 0.5, "open")]
+    verdicts = [SignOff(found, details=SignOffDetails("baseline", 0.5, "open")) for found in (findings, [])]
     assert remeasured(sign_off_with_verdicts(verdicts), [Path()], [], 3, Console(), lambda _: None)[1] == rounds
 
 
@@ -297,7 +297,7 @@ def test_feedback_names_the_most_severe_findings_first() -> None:
         stated("B-2/outlier", "text", Path("file")),
         stated("P-5/same_process", "text"),
     ]
-    verdict = SignOff("baseline", 0.5, "open", findings=reasons)
+    verdict = SignOff(reasons, details=SignOffDetails("baseline", 0.5, "open"))
     assert [one["rule"].split("/")[0] for one in feedback(verdict)["to_mend"]] == ["P-5", "B-2"]
     verdict.error = ExecutionError("ValueError")
     assert (feedback(verdict)["to_mend"], feedback(verdict)["verdict"]) == ([], None)

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from compliance.judge.finding import stated
+from compliance.judge.verdict import stated
 from compliance.signoff.claim import Claim
-from compliance.signoff.signoff_verdict import SignOff, SignOffScope
+from compliance.signoff.signoff_verdict import SignOff, SignOffDetails, SignOffScope
 from runs.errors import ExitCode
 from runs.numbers.result import read_result
 from runs.record.layout import SIGNOFF_LEDGER, RunDir
@@ -263,7 +263,7 @@ def test_an_option_that_changes_responses_requires_accuracy_runs(
     def sign_off(scope: SignOffScope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
         run_names.append([path.name for path in (*ref, *cand)])
         differ = [stated("C-3/diverges_needs_accuracy_probe", "other responses")]
-        return SignOff(scope, 0.5, "open", findings=[] if settled and len(run_names) > 1 else differ)
+        return SignOff([] if settled and len(run_names) > 1 else differ, details=SignOffDetails(scope, 0.5, "open"))
 
     monkeypatch.setattr("scenarios.tune.signed_options.sign_off", sign_off)
     finished = run_here(*small_tune.arguments(*SEARCH, "--search-trials", 3))

@@ -27,7 +27,7 @@ from tests.support.processes import patience
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = [__name__, "main", "scenarios.launch.parent", "scenarios.launch.plan", "scenarios.audit.run_audit"]
-MODULES += ["compliance.results.result_verdict", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
+MODULES += ["compliance.results.policy", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
 MODULES += [
     "scenarios.launch.run_process",
     "compliance.report.report_page",

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from compliance.judge.record import record
+from compliance.results.details import ResultVerdict
 from compliance.results.find_results import find_results
-from compliance.results.result_verdict import ResultVerdict, result_text, verify_result
+from compliance.results.policy import verify_result
+from compliance.results.text import result_text
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.support.files.editing import reseal
@@ -50,7 +53,7 @@ def verify_one_result(*folders: Path, **options: Any) -> ResultVerdict:
     """Return the verdict of `verify` on one result. Its text and record can always be written."""
     (result,) = find_results(list(folders))
     verdict = verify_result(result, **options)
-    json.dumps(verdict.record())
+    json.dumps(record(verdict))
     line = result_text(verdict).splitlines()[3]
     assert line.startswith(("TEST PASS", "no target applies")) == (verdict.exit_code() == ExitCode.OK)
     return verdict

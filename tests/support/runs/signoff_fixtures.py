@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge.finding import Finding
-from compliance.judge.verdict import Verdict
+from compliance.judge.verdict import Finding, Verdict
 from compliance.signoff.evidence import Evidence, load
 from runs.record.layout import RunDir
 from tests.signoff.backtest import RUNS, unpack
@@ -48,4 +47,4 @@ def label_of(finding: Finding) -> str:
 
 def slugs(verdict: Verdict, word: str = "FAIL") -> set[str]:
     """Return the slugs of a verdict's findings of one label."""
-    return {finding.slug for finding in verdict.findings if label_of(finding) == word}
+    return {finding.slug for finding in verdict.all_findings if label_of(finding) == word}

@@ -10,7 +10,7 @@ import pytest
 
 from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import ROUGE
-from compliance.signoff.signoff_verdict import SignOff
+from compliance.signoff.signoff_verdict import SignOff, SignOffDetails
 from runs.benchmarks.llama3_1_8b import MODEL
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from tests.support.files.editing import reseal
@@ -97,7 +97,7 @@ def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     def passes(scope: str, directories: list[Path], **options: object) -> SignOff:
         signed_off.extend(directories)
-        return SignOff("bundle", 0.5, "closed")
+        return SignOff(details=SignOffDetails("bundle", 0.5, "closed"))
 
     monkeypatch.setattr("compliance.submission.build.judge_runs", passes)
     monkeypatch.setattr("compliance.submission.build.audit_problems", lambda performance, runs: [])

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compliance.judge.finding import stated
+from compliance.judge.verdict import stated
 from compliance.signoff.claim import Claim
-from compliance.signoff.signoff_verdict import SignOff, SignOffScope
+from compliance.signoff.signoff_verdict import SignOff, SignOffDetails, SignOffScope
 from runs.errors import Interrupted
 from runs.files.writing import write_atomic
 from runs.loadgen.early_stopping import PERCENTILE, judge_latencies
@@ -73,7 +73,7 @@ class VirtualRuns:
         """Return a verdict without reading the runs."""
         self.signed.append((claim.levers, [path.name for path in ref], [path.name for path in cand]))
         findings = [stated("G-4/no_real_gain", "no gain")] if self.refused & {*claim.levers} else []
-        return SignOff(scope, 0.5, "open", levers=claim.levers, findings=findings)
+        return SignOff(findings, details=SignOffDetails(scope, 0.5, "open", levers=claim.levers))
 
 
 def _responses(run: PreparedRun) -> list[Answered]:
