@@ -31,6 +31,8 @@ FEW_LATE = 0.05
 # responses. [mlcommons/endpoints ea332753: services/metrics_aggregator/publisher.py, __main__.py]
 SNAPSHOT_S, TIMER_S = 0.25, 0.1  # interval, and error of its timers
 MAX_APART = 8  # intervals from one snapshot to the next on average; at most 2.6 on a busy machine
+# The same within the session, after its first second; at most 1.0 in recorded runs.
+MAX_APART_IN_SESSION, START_S = 3, 1.0
 # Tokenizing ends some seconds after the session; a longer time can show that the session was shortened.
 LONG_AFTER_S, LONG_AFTER_SHARE = 10.0, 0.05
 # Share of failed samples, and number of them at the end, that show a server that died; fewer failures can be chance.
@@ -130,12 +132,14 @@ def check_clock(case: EndpointsEvidence) -> Iterator[Finding]:
         return
     session_s, taken_s = ((time_ns - events.started_ns) / SECOND for time_ns in (events.last_ns, snapshot.timestamp_ns))
     counted_s, files = ((snapshot.counter or 1) - 1) * SNAPSHOT_S - TIMER_S, (case.run.path(SNAPSHOT), events.path)
+    most_s = MAX_APART_IN_SESSION * SNAPSHOT_S * (snapshot.counter or 0) + START_S
     limit = f"at least {session_s:.3f} s (length of the session)"
     yield compared("endpoints-clock", taken_s >= session_s, f"{taken_s:.3f} s", limit, *files)
     problems = {
         f"at least {counted_s:.3f} s ({snapshot.counter} snapshots)": taken_s < counted_s,
         f"about {SNAPSHOT_S * (snapshot.counter or 0):.3f} s ({snapshot.counter} snapshots)": taken_s
         > MAX_APART * SNAPSHOT_S * (snapshot.counter or 0),
+        f"at most {most_s:.3f} s for the session ({snapshot.counter} snapshots)": session_s > most_s,
         f"about {session_s:.3f} s (length of the session); tokenizing was slow, or the session was shortened": taken_s
         > session_s + max(LONG_AFTER_S, LONG_AFTER_SHARE * session_s),
     }

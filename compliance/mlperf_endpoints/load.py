@@ -21,7 +21,7 @@ from compliance.judge.rule import OURS, decides
 from compliance.judge.verdict import Finding, Severity, compared, stated
 from runs.files.reading import read_object
 from runs.mlperf_endpoints.events import NO_TIME, EventColumn, Events
-from runs.mlperf_endpoints.folder import NO_INDEX, Config, EndpointsRun
+from runs.mlperf_endpoints.folder import CLIENT_FORMS, NO_INDEX, Config, EndpointsRun
 from runs.mlperf_endpoints.layout import AUDIT, CACHED, CONFIG, REFERENCE, SAMPLES, VERDICT
 
 # Errors of the client's timers: it rounds times to milliseconds, and reads its clock once per turn of its loop.
@@ -329,7 +329,10 @@ def _whole(load: MeasuredPhase) -> Iterator[Finding]:
         text = f"{sent} of {wanted} samples were issued: {time_up if time_was_up else INTERRUPTED}"
         yield stated("endpoints-count", text, place, sent=sent, asked=wanted, severity="warning")
     else:
-        yield _compared(load, "count", "", sent == wanted, sent, wanted)
+        # How later clients compute a count from a duration was read in their tests only.
+        is_by_duration = load.config.settings.runtime.n_samples_to_issue is None and bool(times.min_duration_ms)
+        severity: Severity = "warning" if is_by_duration and times.form != CLIENT_FORMS[0] else "error"
+        yield _compared(load, "count", "", sent == wanted, sent, wanted, severity=severity)
     if not open_ones:
         yield _compared(load, "drained", "", True, 0, 0)
         if (idle_ns := load.end_ns - int(load.complete_ns.max())) > STALLED_NS:

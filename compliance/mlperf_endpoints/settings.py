@@ -6,6 +6,8 @@ The client resolves its settings before it writes config.yaml, and refuses setti
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from compliance.judge.rule import OURS, decides
 from compliance.judge.verdict import Finding, NotApplied, compared
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
@@ -17,6 +19,9 @@ from runs.mlperf_endpoints.layout import CONFIG
 # of random weights, and nearly as many as the limit for a response of a trained model that ended at the limit.
 MAX_OVER_LIMIT, MIN_OF_LIMIT = 1.5, 0.5
 AT_LIMIT = 0.9  # share of the responses that ended at the limit; text of repeated characters has fewer tokens
+# Bounds of the median of responses that ended at the limit, relative to the limit; and share of responses that may have
+# that many tokens but ended otherwise, if there are enough.
+MIN_MEDIAN, MAX_MEDIAN, MAX_BEYOND, MIN_STOPPED = 0.75, 1.3, 0.1, 20
 # Minimum number of samples per worker; the client hands samples to its workers in turn.
 SAMPLES_PER_WORKER = 10
 PATTERNS = {"offline": ("max_throughput",), "online": ("poisson", "concurrency", "agentic_inference")}
@@ -44,7 +49,7 @@ def settings_in_force(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]
     files = case.run.path(CONFIG), load.events.path
     if load.wanted is None and load.size[0] is not None:
         yield NotApplied("config.yaml has no count, and the client's default is unknown", what="endpoints-count")
-    for rules in (_refused, _streaming, _durations, _lengths, _dataset):
+    for rules in (_refused, _streaming, _durations, _lengths, _finish_reasons, _dataset):
         for row in rules(case, load):
             if isinstance(row, NotApplied):
                 yield row
@@ -123,6 +128,28 @@ def _lengths(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRo
         text = f"tokens of the {by_limit} responses that ended at the limit"
         wanted = f"at least {MIN_OF_LIMIT:g} × max_new_tokens {limit}"
         yield "output-limit", text, least >= MIN_OF_LIMIT * limit, f"{least:g}", wanted
+
+
+def _finish_reasons(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:
+    """Compare the tokens of each response, counted with the tokenizer of --model-path, with its finish reason."""
+    events, limit = load.events, load.config.model_params.max_new_tokens
+    if not limit or case.tokens is None:
+        return
+    rows = load.rows[load.answered]
+    tokens, reasons = case.tokens[0, rows], events.reason[rows]
+    by_limit = tokens[reasons == events.reasons.get("length", NO_REASON)]
+    if len(by_limit):
+        text, median = (
+            f"median tokens of the {len(by_limit)} responses that ended at the limit",
+            float(np.median(by_limit)),
+        )
+        wanted = f"{MIN_MEDIAN * limit:g} to {MAX_MEDIAN * limit:g} (max_new_tokens {limit})"
+        yield "output-limit", text, MIN_MEDIAN * limit <= median <= MAX_MEDIAN * limit, f"{median:g}", wanted
+    by_stop = tokens[reasons == events.reasons.get("stop", NO_REASON)]
+    if len(by_stop) >= MIN_STOPPED:
+        beyond, most = int((by_stop >= limit).sum()), int(MAX_BEYOND * len(by_stop))
+        text = f"responses with at least max_new_tokens {limit} tokens that ended before the limit"
+        yield "output-limit", text, beyond <= most, beyond, f"at most {most} of {len(by_stop)}"
 
 
 def _dataset(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:

@@ -19,6 +19,9 @@ from runs.mlperf_endpoints.layout import SUMMARY
 SHORT_SHARE, SHORT_PROMPTS = 0.5, 8
 # Share of the rows whose prompt may repeat; some rows of datasets are equal.
 SHARED_PROMPTS = 0.01
+# Share of prompts without the text of their row that shows another dataset; least characters of a row that identify it;
+# and limit for prompts that are compared with all rows.
+MAX_EXCHANGED, MIN_ROW_TEXT, MAX_COMPARED = 0.5, 20, 100
 # Mean bytes of text per token. SmolLM2's tokenizer has 4.4 for the bundled articles, 3.3 for code, 1.6 for Chinese, 1.0
 # for numbers and at most 7.8 for 128 random tokens; only repeated dashes or spaces have more.
 MAX_TOKEN_BYTES = 16.0
@@ -69,6 +72,7 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
     "contradiction",
     ("endpoints-shared-prompts", "warning", OURS, "dataset indices with the same prompt as another index", RERUN),
     ("endpoints-prompt-rows", "warning", OURS, "prompts without the text of their row", "correct --dataset-path"),
+    ("endpoints-prompts-exchanged", "error", OURS, "prompts with the text of another row", RERUN),
     ("endpoints-dataset-rows", "warning", OURS, "rows of the dataset", "correct --dataset-path"),
     needs=("load",),
 )
@@ -99,12 +103,18 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
         yield NotApplied(f"{case.dataset_path} has none of the columns in config.yaml", what="prompts")
         return
     index_of = dict(zip(load.rows.tolist(), load.index.tolist(), strict=True))
-    wrong = sum(
-        index_of[row] >= len(dataset) or str(dataset[index_of[row]].get(column)).strip() not in prompt
-        for row, prompt in events.prompts()
-        if index_of.get(row, NO_INDEX) != NO_INDEX
-    )
-    yield compared("endpoints-prompt-rows", not wrong, f"{wrong}", "0", place, case.dataset_path)
+    texts = [str(row.get(column)).strip() for row in dataset]
+    count, wrong = 0, list[str]()
+    for row, prompt in events.prompts():
+        if (number := index_of.get(row, NO_INDEX)) != NO_INDEX:
+            count += 1
+            wrong += [prompt] * (number >= len(texts) or texts[number] not in prompt)
+    yield compared("endpoints-prompt-rows", not wrong, f"{len(wrong)}", "0", place, case.dataset_path)
+    # If most prompts have the text of their row, --dataset-path is right.
+    if len(wrong) <= MAX_EXCHANGED * count:
+        long_texts = [text for text in texts if len(text) >= MIN_ROW_TEXT]
+        exchanged = sum(any(text in prompt for text in long_texts) for prompt in wrong[:MAX_COMPARED])
+        yield compared("endpoints-prompts-exchanged", not exchanged, f"{exchanged}", "0", place, case.dataset_path)
 
 
 @decides(

@@ -237,6 +237,10 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "the first query lost": (lose(ISSUED, 0), "order"),
         "the last completion lost": (lose(COMPLETE, -1), "drained"),
         "schedule seed": (in_config(SCHEDULE_SEED, 43), "arrivals"),
+        "times that are six times as long": (
+            combined(stretched(6, 1), in_snapshot("timestamp_ns", lambda old: old + 10_000 * MS)),
+            "clock",
+        ),
         "a lower rate": (in_config(RATE, 25.0), "arrivals"),
         "a much lower rate": (in_config(RATE, 3.0), "arrivals"),
         "a query moved forward": (shift_event(ISSUED, 40, -20 * MS), "arrivals"),
@@ -448,3 +452,57 @@ def test_prompts_are_compared_with_the_dataset(
     data.write_text("\n".join(edit(data.read_text().splitlines())))
     warned = {one.rule for one in judge_folder(recorded / "poisson", dataset_path=data).of("error", "warning")}
     assert {f"endpoints-{rule}"} - {"endpoints-"} == {one for one in warned if "rule" not in one}
+
+
+@pytest.mark.parametrize(("rows", "is_exchanged"), [((3, 5), True), ((), False)])
+def test_exchanged_prompts_are_a_contradiction(
+    rows: tuple[int, ...], is_exchanged: bool, copy_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    write_data(data := tmp_path / "prompts.jsonl")
+    folder = copy_of("concurrency")
+    index = json.loads((folder / SAMPLES).read_text())["performance"]
+
+    def change(lines: Lines) -> None:
+        issued = [lines[place] for place in places(lines, ISSUED)]
+        prompts = {index[line["sample_uuid"]]: line["data"] for line in issued}
+        exchanged = dict(zip(rows, reversed(rows), strict=True))
+        for line in issued:
+            line["data"] = prompts[exchanged.get(number := index[line["sample_uuid"]], number)]
+
+    in_events(change)(folder)
+    rules = {finding.rule for finding in judge_folder(folder, dataset_path=data).contradictions}
+    assert rules == ({"endpoints-prompts-exchanged"} if is_exchanged else set())
+
+
+def test_the_prompts_of_another_dataset_are_a_warning(recorded: Path, tmp_path: Path) -> None:
+    write_data(data := tmp_path / "prompts.jsonl")
+    lines = data.read_text().splitlines()
+    data.write_text("\n".join([*lines[1:], lines[0]]))
+    verdict = judge_folder(recorded / "concurrency", dataset_path=data)
+    assert verdict.contradictions == []
+    assert "endpoints-prompt-rows" in {finding.rule for finding in verdict.of("warning")}
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason", "rule"),
+    [
+        (128, STOP, ""),  # the longest response has 98 tokens
+        (99, STOP, ""),
+        (40, STOP, "output-limit"),
+        (60, LENGTH, ""),
+        (30, LENGTH, "output-limit"),
+        (128, LENGTH, "output-limit"),
+    ],
+)
+def test_the_output_limit_is_compared_with_finish_reasons(
+    limit: int, reason: str, rule: str, copy_of: Callable[[str], Path]
+) -> None:
+    folder = copy_of("concurrency")
+    in_config("model_params/max_new_tokens", limit)(folder)
+    if reason != STOP:
+        combined(update_each(COMPLETE, finish_reason=lambda _: reason), in_reports(STOP, reason))(folder)
+    findings = [
+        finding for finding in judge_folder(folder, model_path="bytes").findings
+        if finding.rule == "endpoints-output-limit" and ("median" in finding.text or "before the limit" in finding.text)
+    ]  # fmt: skip
+    assert [finding.severity for finding in findings] == ["warning" if rule else "pass"]
