@@ -31,6 +31,9 @@ _LAST_RECORD_S = 1.0  # tolerance for power_end after the last record
 NETWORK_SUT = "Network SUT"
 # Limit of kept error records: LoadGen may write one per sample. Further errors are only counted.
 MAX_KEPT_RECORDS = 1000
+MAX_PROCESSES = 8  # limit of kept process IDs
+# LoadGen's clock counts from the start of the test. Earlier records have times above this limit, because they wrap.
+BEFORE_START_MS = 1e12
 # Keys that LoadGen may write repeatedly in a run.
 _REPEATED = frozenset({"generic_message", "loaded_qsl_set", "early_stopping_result"})
 _FIELDS = (b'"key"', b'"value"', b'"time_ms"', b'"metadata"', b'"is_error"')
@@ -74,6 +77,10 @@ class DetailLog:
     error_count: int = 0  # number of all errors, including those beyond MAX_KEPT_RECORDS
     warning_count: int = 0
     last_ms: float = 0.0  # time_ms of the last record
+    processes: set[int | None] = field(default_factory=set)  # process IDs of the records; None for a record without one
+    step_back: tuple[int, float, float] | None = (
+        None  # first record with an earlier time: line, time before it, its time
+    )
     # Key → line of its second record, for keys that LoadGen writes once.
     repeated: dict[str, int] = field(default_factory=dict)
 
@@ -293,6 +300,11 @@ def _add_record(log: DetailLog, seen: set[str], text: bytes, number: int, cut: b
     is_error, is_warning = metadata.get("is_error"), metadata.get("is_warning")
     if type(is_error) is not bool or type(is_warning) is not bool:
         raise _damaged(log.path, number, f"({key}) has no is_error or no is_warning", cut)
+    process = metadata.get("pid")
+    if len(log.processes) < MAX_PROCESSES:
+        log.processes.add(process if type(process) is int else None)
+    if time_ms < log.last_ms < BEFORE_START_MS and log.step_back is None:
+        log.step_back = number, log.last_ms, time_ms
     log.values[key], log.last_ms = record["value"], time_ms
     log.error_count += is_error
     log.warning_count += is_warning and not is_error

@@ -123,6 +123,9 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Contradiction]:
     if summary.error_count is not None and summary.error_count != detail.error_count:
         difference = f"the summary counts {summary.error_count} errors; the detail log has {detail.error_count}"
         contradictions.append(Contradiction(difference, ("num_errors",)))
+    if summary.warning_count == 0 and detail.warning_count:
+        difference = f"the summary counts no warnings; the detail log has {detail.warning_count}"
+        contradictions.append(Contradiction(difference, ("is_warning",)))
     if not detail.has_results:
         return contradictions
     if summary.error_count is None or summary.warning_count is None:

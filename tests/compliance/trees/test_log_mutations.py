@@ -9,13 +9,15 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.tree import Place, Tree
 from runs.errors import InputError
-from runs.loadgen.detail_log import power_time, read_detail
+from runs.loadgen.detail_log import PREFIX, power_time, read_detail
 from runs.record.layout import RunDir
 from tests.support.files.editing import edit_detail
 from tests.support.trees.any_tree import ROUND, any_tree
@@ -57,6 +59,19 @@ def in_logs(tree: Tree, place: Place, run: str, **changes: object) -> None:
 
 def numbers(run: str = "performance", **changes: object) -> Change:
     return partial(in_logs, run=run, **changes)
+
+
+def in_records(change: Callable[[list[dict[str, Any]]], object]) -> Change:
+    """Change the records of the detail log."""
+
+    def changed(tree: Tree, place: Place) -> None:
+        path = run_of(tree, place, "performance").detail
+        lines = path.read_bytes().splitlines()
+        records = [orjson.loads(line.removeprefix(PREFIX)) for line in lines]
+        change(records)
+        path.write_bytes(b"".join(PREFIX + orjson.dumps(record) + b"\n" for record in records))
+
+    return changed
 
 
 def times(by: float, *keys: str) -> Change:
@@ -102,6 +117,14 @@ NUMBERS: dict[str, tuple[str, Change, str]] = {
     "offline-whole-sets": (GPT, numbers(generated_samples_per_query=257), "log-arithmetic"),
     "offline-p50": (GPT, times(1.95, P50), "log-arithmetic"),
     "dated-years-before": (RESNET, numbers(test_datetime="2020-01-01T00:00:00Z"), "log-clock"),
+    "dated-before-the-build": (RESNET, numbers(loadgen_build_date_utc="2098-01-01T00:00:00Z",
+                                               loadgen_build_date_local="2098-01-01T00:00:00"), "log-clock"),
+    "dated-in-the-future": (RESNET, numbers(test_datetime="2098-01-01T00:00:00Z"), "log-clock"),
+    "two-processes": (SDXL, in_records(lambda records: records[-1]["metadata"].update(pid=1)), "log-clock"),
+    "no-process": (SDXL, in_records(lambda records: records[-1]["metadata"].pop("pid")), "log-clock"),
+    "a-clock-that-goes-back": (SDXL, in_records(lambda records: records[-2].update(time_ms=0.001)), "log-clock"),
+    "clocks-at-0": (SDXL, in_records(lambda records: [record.update(time_ms=0.0) for record in records]), "log-clock"),
+    "a-warning": (SDXL, in_records(lambda records: records[-2]["metadata"].update(is_warning=True)), "log-summary"),
     "max-queries": (RESNET, numbers(effective_max_query_count=10, requested_max_query_count=10), "perf-cut-short"),
     "set-size": (GPT, numbers(qsl_reported_performance_count=32, requested_performance_sample_count_override=0),
                  "log-settings"),
