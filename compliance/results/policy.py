@@ -8,6 +8,7 @@ from compliance.judge.verdict import Finding, Policy, Subject, in_turn, judge
 from compliance.results import accuracy, input_checks, logged_responses, official_rules, performance, plausibility
 from compliance.results.attestation_check import unchanged
 from compliance.results.details import ResultVerdict, RunVerdict, result_details, run_details
+from compliance.results.recorded_facts import recorded_facts
 from compliance.results.result import AFTER_ERROR, Result
 from compliance.results.result import CHECKS as RESULT_CHECKS
 from compliance.results.run_evidence import RunEvidence
@@ -26,6 +27,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         *official_rules.PERFORMANCE,
         *official_rules.PERFORMANCE_SEEDS,
         *input_checks.OF_OURS,
+        check_of(recorded_facts),
     ),
     "accuracy": (
         *accuracy.OF_ANY,
@@ -36,6 +38,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         *official_rules.ACCURACY_SEEDS,
         *input_checks.OF_OURS,
         *accuracy.OF_OURS,
+        check_of(recorded_facts),
     ),
     "result": RESULT_CHECKS,
 }

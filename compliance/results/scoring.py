@@ -104,6 +104,9 @@ def find_scores(run: FinishedRun, sources: ScoreSources, text: str | None, *, is
     if text is not None:
         stated = read_scores(metric_of(run.benchmark), text, str(path), expected_samples(run.detail))
     if is_complete:
+        _ = run.entries  # A damaged log is an error, even if accuracy.txt has scores.
+        if sources.dataset_path is not None:
+            references_of(run, sources)  # A named dataset must be readable.
         try:
             with with_scorer(sources) as (scorer_sources, _):
                 scored = _scoring(run, scorer_sources)(sources.progress)

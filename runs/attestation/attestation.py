@@ -22,7 +22,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import SSlibKey
 
-from runs.errors import InputError
+from runs.errors import HarnessError, InputError
 from runs.files.fields import Sha256
 from runs.files.reading import MAX_ATTESTED_BYTES, files_below, first_problem, json_object, read_whole
 from runs.files.writing import sha256_of
@@ -138,6 +138,17 @@ def _validated(schema: type[StatementSchema], content: dict[str, Any], path: Pat
         return schema.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{path} is not the attestation of a run: {first_problem(error)}", _FIX, path=path) from error
+
+
+def changed_records(run: RunDir) -> list[str]:
+    """Return the small records of a run that differ from its attestation: the manifest, the result and the scores."""
+    try:
+        attestation = read_attestation(run)
+    except HarnessError:
+        return [run.seal.name]
+    records = (run.manifest, run.result, run.accuracy_json)
+    digests = {path.name: _digest(path) if path.is_file() else None for path in records}
+    return [name for name, digest in digests.items() if digest != attestation.files.get(name)]
 
 
 def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:

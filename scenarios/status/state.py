@@ -132,6 +132,7 @@ def _of_endpoints(root: Path) -> RunStatus:
 
 def _finished(run_dir: RunDir, status: RunStatus, code: ExitCode) -> RunStatus:
     from compliance.accuracy.accuracy_files import ACCURACY_OUTCOMES, read_scores_record
+    from runs.attestation.attestation import changed_records
     from runs.numbers.result import read_result
 
     try:
@@ -140,6 +141,8 @@ def _finished(run_dir: RunDir, status: RunStatus, code: ExitCode) -> RunStatus:
     except HarnessError as error:
         return replace(status, state="damaged", text=error.message, exit_code=ExitCode.FAILED)
     verdict = result.verdict if record is None else ACCURACY_OUTCOMES[record.passed]
+    if changed := changed_records(run_dir):
+        verdict = f"{verdict}, but {' and '.join(changed)} changed since the attestation"
     scores = {} if record is None else record.scores
     return replace(status, state="finished", text=verdict, exit_code=code, result=result, scores=scores)
 

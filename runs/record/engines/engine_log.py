@@ -35,6 +35,8 @@ _SPECULATIVE = re.compile(r"\bspeculative_config=(None|\S+)")
 _KV_TOKENS = re.compile(r"KV cache size: ([\d,]{1,20}) tokens")
 _BACKEND = re.compile(r"Using (\w+)(?: attention)? backend", re.IGNORECASE)
 _DEAD = re.compile(r"EngineDeadError|EngineCore (?:encountered|failed|died)|CUDA out of memory|OutOfMemoryError")
+_PROCESS = re.compile(r"^\(MainProcess pid=(\d{1,10})\)", re.MULTILINE)
+_HIT_RATE = re.compile(r"Prefix cache hit rate: (\d{1,3}(?:\.\d{1,3})?)%")
 _PREEMPTED = re.compile(r"preempt(?:ed|ion)", re.IGNORECASE)
 
 
@@ -47,6 +49,8 @@ class EngineLog:
     attention_backend: str | None = None
     dead_line: int | None = None
     preempted: bool = False
+    processes: frozenset[int] = frozenset()  # IDs of the main processes of the engine
+    cache_hit_rate: float = 0.0  # highest hit rate of the prefix cache, in percent
 
 
 def read_engine_log(path: Path) -> EngineLog:
@@ -75,6 +79,8 @@ def read_engine_log(path: Path) -> EngineLog:
         log.attention_backend = match[1]
     if match := _DEAD.search(text):
         log.dead_line = text.count("\n", 0, match.start()) + 1
+    log.processes = frozenset(int(process) for process in _PROCESS.findall(text))
+    log.cache_hit_rate = max(map(float, _HIT_RATE.findall(text)), default=0.0)
     log.preempted = bool(_PREEMPTED.search(text))
     return log
 
