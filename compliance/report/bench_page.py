@@ -39,6 +39,7 @@ class BenchPage:
     open: list[Picture] = field(default_factory=list)
     distributions: list[Picture] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)  # one sentence for each run that has no pictures
+    notes: list[str] = field(default_factory=list)  # sentences below the title
 
     @property
     def title(self) -> str:

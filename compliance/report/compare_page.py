@@ -20,7 +20,7 @@ class ComparePage:
     records: Sequence[BenchRecord]
     made: str
     pictures: list[Picture]  # empty if the compared benches differ in a condition
-    notes: Sequence[str]  # sentences about the attestations
+    notes: Sequence[str]  # benches that are not verified, and contradictions
 
     @property
     def title(self) -> str:

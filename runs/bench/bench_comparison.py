@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
+from runs.bench.bench_circumstances import deciding_command, different_circumstances
 from runs.bench.bench_record import BenchRecord, BenchRun, Best, LoadKind
 from runs.record.fingerprint import differences, value_text
 from runs.wording import counted, milliseconds, shortened_list
@@ -40,6 +41,7 @@ class ComparedQuantity:
     reason: str  # source of the noise, or why the verdict does not follow from it
     is_different: bool | None  # None: not tested against noise
     verdict: ComparisonVerdict
+    median_change: float | None = None  # change of the medians of a latency; None for other quantities
 
     @property
     def change_text(self) -> str:
@@ -48,7 +50,8 @@ class ComparedQuantity:
             "none" if value is None else milliseconds(value) if self.unit == "ms" else f"{value:,.4g}"
             for value in (self.base, self.other)
         )
-        change = "" if self.change is None else f" ({_signed(self.change)})"
+        median = "" if self.median_change is None else f"; median {_signed(self.median_change)}"
+        change = "" if self.change is None else f" ({_signed(self.change)}{median})"
         return f"{self.name}: {base_text} → {text} {self.unit}{change}"
 
     @property
@@ -204,18 +207,23 @@ class _Quantity(NamedTuple):
     kinds: tuple[LoadKind, ...]
     value_of: Callable[[BenchRun], float | None]
     scale: float = 1.0  # factor on the noise
+    median_of: Callable[[BenchRun], float | None] = lambda _: None  # median of a latency
+
+
+def _median(name: Literal["ttft", "tpot", "latency"]) -> Callable[[BenchRun], float | None]:
+    return lambda run: None if (found := getattr(run, name)) is None else found.p50
 
 
 def _mean(name: Literal["ttft", "tpot", "latency"]) -> Callable[[BenchRun], float | None]:
     return lambda run: None if (found := getattr(run, name)) is None else found.mean
 
 
-_TPOT = _Quantity("mean TPOT", "ms", ("server", "concurrency"), _mean("tpot"))
-_LATENCY = _Quantity("mean latency", "ms", _TPOT.kinds, _mean("latency"))
+_TPOT = _Quantity("mean TPOT", "ms", ("server", "concurrency"), _mean("tpot"), median_of=_median("tpot"))
+_LATENCY = _Quantity("mean latency", "ms", _TPOT.kinds, _mean("latency"), median_of=_median("latency"))
 _QUANTITIES = (
     _Quantity("Offline", "tokens/s", ("offline",), lambda run: run.output_tokens_per_s),
     _Quantity("output", "tokens/s", ("concurrency",), lambda run: run.output_tokens_per_s),
-    _Quantity("mean TTFT", "ms", _TPOT.kinds, _mean("ttft"), QUEUE),
+    _Quantity("mean TTFT", "ms", _TPOT.kinds, _mean("ttft"), QUEUE, _median("ttft")),
     _TPOT,
 )
 
@@ -252,9 +260,14 @@ def _measure(base: BenchRecord, candidate: BenchRecord, quantity: _Quantity) -> 
     noise, reason = _noise((base, candidate), quantity, quantity.scale * math.sqrt(spread / 2))
     is_different = _differs(abs(mean - base_mean), noise)
     is_faster = (mean < base_mean) == (quantity.unit == "ms")
+    medians = quantity._replace(value_of=quantity.median_of)
+    sides = [_values(record, medians) for record in (base, candidate)]
+    has_medians = all(load in side for side in sides for load in loads)
+    change_of_medians = [fmean(fmean(side[load]) for load in loads) for side in sides] if has_medians else None
     return ComparedQuantity(
         name, quantity.unit, len(loads), math.exp(base_mean), math.exp(mean), math.expm1(mean - base_mean),
         _share(noise, mean - base_mean), reason, is_different, _verdict(is_different, is_faster=is_faster),
+        None if change_of_medians is None else math.expm1(change_of_medians[1] - change_of_medians[0]),
     )  # fmt: skip
 
 
@@ -372,3 +385,6 @@ def _lines(
         lost = sorted({run.asked_qps for run in record.runs if run.verdict == "saturated" and run.asked_qps})
         if lost_rates := ", ".join(f"{rate:g}" for rate in lost):
             yield f"latencies at {lost_rates} queries/s are not compared, because {record.label} is saturated there"
+    yield from different_circumstances(base, candidate)
+    if any(not one.is_different for one in (best, *measures) if one is not None):
+        yield deciding_command(base, candidate)

@@ -31,7 +31,7 @@ def bench_of_run(run_dir: Path, label: str | None = None) -> BenchRecord:
     manifest, plan = run.manifest, run.manifest.plan
     settings = derive_result(run).in_force
     percentile = supported_percentile(0 if run.requests is None else len(run.requests))
-    kind, concurrency = _kind(run)
+    kind, concurrency = kind_of_run(run)
     limits = _limits(settings)
     sampling = plan.sampling
     exact = sampling.max_tokens if sampling.min_tokens == sampling.max_tokens else None
@@ -65,7 +65,7 @@ def bench_of_run(run_dir: Path, label: str | None = None) -> BenchRecord:
     )
 
 
-def _kind(run: FinishedRun) -> tuple[LoadKind, int | None]:
+def kind_of_run(run: FinishedRun) -> tuple[LoadKind, int | None]:
     """Return the kind of a run, and its bound on open queries."""
     bound = None if run.manifest is None else run.manifest.plan.concurrency
     if run.detail.scenario == "Server":

@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runs.bench.bench_record import MET, NEEDED, VIOLATED, BenchRun, Best, LoadKind
+from runs.bench.bench_record import NEEDED, BenchRun, Best, LoadKind
+from runs.bench.best_rate import best_rate, rounded_rate, steady_rate
 
 # Default rates as shares of the Offline rate.
 SHARES = {"Server": (0.25, 0.5, 0.75, 0.9), "Interactive": (0.25, 0.5, 0.7, 0.85)}
@@ -90,11 +91,6 @@ def default_steps(scenario: str) -> tuple[LoadStep, ...]:
     return (LoadStep("offline"), *(LoadStep("server", share=share) for share in SHARES[scenario]))
 
 
-def offline_rate(runs: Sequence[BenchRun]) -> float | None:
-    """Return the steady rate of the first Offline run."""
-    return next((run.done_qps for run in runs if run.kind == "offline" and run.done_qps), None)
-
-
 def lowest_rate(plan: LadderPlan, offline_qps: float | None) -> float | None:
     """Return the lowest likely rate in queries/s: half of the lowest planned rate, if the bench refines the best rate.
 
@@ -123,32 +119,6 @@ def choose_percentile(plan: LadderPlan, lowest_qps: float | None) -> tuple[str |
     return None, missing
 
 
-def best_rate(runs: Sequence[BenchRun]) -> Best | None:
-    """Return the best rate; None without a Server run that shows it.
-
-    A rate with several runs is within the limits if more of them are within than not. If the lowest violated rate has
-    lower rates, and no lower rate has a verdict on the limits, the best rate is unknown.
-    """
-    served = [run for run in runs if run.kind == "server" and run.verdict != "failed"]
-    judged = [run for run in served if run.verdict in (*MET, *VIOLATED)]
-    votes: dict[float, int] = {}
-    for run in judged:
-        assert run.asked_qps is not None
-        votes[run.asked_qps] = votes.get(run.asked_qps, 0) + (-1 if run.verdict in VIOLATED else 1)
-    violated = min((rate for rate, vote in votes.items() if vote <= 0), default=math.inf)
-    low = max((rate for rate, vote in votes.items() if rate < violated), default=None)
-    if low is None and (not judged or any((run.asked_qps or 0) < violated for run in served)):
-        return None
-    at_low = [run for run in judged if run.asked_qps == low and run.verdict not in VIOLATED]
-    return Best(
-        low=low,
-        high=None if violated == math.inf else violated,
-        tokens_per_s=at_low[0].output_tokens_per_s if at_low else None,
-        run=at_low[0].number if at_low else None,
-        again=next((run.number for run in judged if run.again and run.asked_qps == low), None),
-    )
-
-
 def next_run(plan: LadderPlan, done: Sequence[BenchRun], first_row: int = 0) -> PlannedBenchRun | None:
     """Return the next run of a bench; None if it is complete, or if the rate of the Offline run is missing.
 
@@ -169,7 +139,7 @@ def _first(plan: LadderPlan, runs: Sequence[BenchRun], number: int) -> PlannedBe
     """Return the next run of the first repetition."""
     # A failed Offline run is repeated, because the shares need its rate.
     measured = {LoadStep.of(run) for run in runs if run.kind != "offline" or run.done_qps}
-    offline_qps = offline_rate(runs)
+    offline_qps = steady_rate(runs)
     saturated = {LoadStep.of(run) for run in runs if run.verdict == "saturated"}
     for step in plan.steps:
         if step not in measured:
@@ -206,9 +176,9 @@ def _refined(plan: LadderPlan, runs: Sequence[BenchRun], best: Best) -> float | 
     if refined >= REFINEMENTS:
         return None
     if high is not None:
-        share = _rounded((low + high) / 2)
+        share = rounded_rate((low + high) / 2)
     elif low >= max(planned):
-        share = _rounded(low + UPWARDS[refined])
+        share = rounded_rate(low + UPWARDS[refined])
     else:
         return None
     return None if share in shares.values() else share
@@ -217,7 +187,7 @@ def _refined(plan: LadderPlan, runs: Sequence[BenchRun], best: Best) -> float | 
 def _rate(step: LoadStep, offline_qps: float | None) -> float | None:
     if step.share is None:
         return step.qps
-    return None if offline_qps is None else _rounded(step.share * offline_qps)
+    return None if offline_qps is None else rounded_rate(step.share * offline_qps)
 
 
 def _spec(plan: LadderPlan, step: LoadStep, offline_qps: float | None, number: int) -> PlannedBenchRun | None:
@@ -227,8 +197,3 @@ def _spec(plan: LadderPlan, step: LoadStep, offline_qps: float | None, number: i
         return None
     queries = 0 if rate is None else plan.queries_at(rate)
     return PlannedBenchRun(number, step.kind, queries, 0, rate, step.share, step.concurrency)
-
-
-def _rounded(value: float) -> float:
-    """Round to four significant digits."""
-    return float(f"{value:.4g}")

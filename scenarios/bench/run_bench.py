@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from runs.bench.bench_record import BenchRecord, BenchRun, LoadKind, write_bench
+from runs.bench.best_rate import best_rate, steady_rate
 from runs.bench.measure import failed_run, measure_run
 from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.files.temporary import temporary_folder
@@ -23,11 +24,9 @@ from scenarios.bench.bench_files import write_files
 from scenarios.bench.bench_plan import Bench
 from scenarios.bench.ladder import (
     PlannedBenchRun,
-    best_rate,
     choose_percentile,
     lowest_rate,
     next_run,
-    offline_rate,
 )
 from scenarios.bench.live import LiveRun
 from scenarios.bench.opened_bench import DISCARDED, LOCK, conditions_with, open_record, planned_conditions
@@ -144,7 +143,7 @@ class _Runs:
 
     def _climb(self) -> None:
         while True:
-            lowest_qps = lowest_rate(self._ladder, offline_rate(self._record.runs))
+            lowest_qps = lowest_rate(self._ladder, steady_rate(self._record.runs))
             self._choose_percentile(lowest_qps)
             plan = replace(self._ladder, percentile=self._record.percentile)
             spec = next_run(plan, self._record.runs, self._record.rows_used)
@@ -289,7 +288,7 @@ class _Runs:
             update["conditions"] = conditions_with(self._bench, facts, self._record.conditions)
         self._update(**update)
         if len(runs) == 1:
-            self._choose_percentile(lowest_rate(self._ladder, offline_rate(runs)))
+            self._choose_percentile(lowest_rate(self._ladder, steady_rate(runs)))
             self._say(table.header(self._record))
         table.show(self._console, self._record, run)
         write_files(self._bench, self._record)

@@ -53,7 +53,7 @@ def write_run_files(bench: Bench, spec: PlannedBenchRun) -> RunConfig:
     write_atomic(data, b"[" + rows + b"]\n")
     write_atomic(conf, conf_text(bench, spec))
     values |= {"scenario": scenario, "dataset_path": data, "user_conf": conf}
-    values |= {"output_log_dir": run_folder(bench, spec)}
+    values |= {"output_log_dir": run_folder(bench, spec), "label": bench.label}  # signed with the run
     if "lg_model_name" in values:
         values["lg_model_name"] = benchmark_of(values, scenario).loadgen_key
     if spec.concurrency is not None:

@@ -19,6 +19,7 @@ from scenarios.console import tell
 if TYPE_CHECKING:
     from runs.bench.bench_comparison import Comparison
     from runs.bench.bench_record import BenchRecord
+    from runs.bench.recomputed import RecomputedBench
 
 EXAMPLES = (
     "compare two benches, given by their labels: compare bf16 fp8",
@@ -51,40 +52,46 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     TTFT and TPOT at equal loads. Noise is the difference between repeated runs of one bench. --fail-if-slower ignores a
     slowdown within the noise. The command writes compare.html and compare.json.
 
-    Exit codes: 0 compared, 1 slower than --fail-if-slower allows, 2 bad input, 3 not comparable, or the files of a run
-    differ from its attestation.
+    The command recomputes all numbers from the run directories. A bench without these directories is compared as "not
+    verified".
+
+    Exit codes: 0 compared, 1 slower than --fail-if-slower allows, 2 bad input, 3 not comparable, or bench.json
+    contradicts the run directories.
     """
     from runs.bench.bench_comparison import compare_benches as compare_records
-    from runs.bench.changed_runs import changed_runs
     from runs.bench.find_bench import file_name
 
     limit = None if fail_if_slower is None else _share(fail_if_slower)
     if len(benches) < 2:
         raise InputError(f"compare {' '.join(benches)}: two benches are required", f"run `{PROGRAM} compare A B`")
     folders = [_folder(name) for name in benches]
-    records = [_record(folder) for folder in folders]
+    checked = [_checked(folder) for folder in folders]
+    records = [bench.record for bench in checked]
     if len({record.label for record in records}) < len(records):
         records = [one.model_copy(update={"label": name}) for one, name in zip(records, benches, strict=True)]
-    changed = [text for both in zip(folders, records, strict=True) for text in changed_runs(*both)]
+    contradictions = [f"{bench.record.label}: {text}" for bench in checked for text in bench.contradictions]
+    unverified = [bench.unverified for bench in checked if bench.unverified]
     comparison = compare_records(records)
     slower = [] if limit is None else [(one, what) for one in comparison.against for what in one.slower_than(limit)]
     content = {
-        "schema_version": 2, "labels": comparison.labels, "comparable": comparison.is_comparable,
+        "schema_version": 3, "labels": comparison.labels, "comparable": comparison.is_comparable,
         "unequal": comparison.unequal,
         "against": [asdict(one) for one in comparison.against], "fail_if_slower": limit, "slower": bool(slower),
-        "changed_files": changed,
+        "contradictions": contradictions, "unverified": unverified,
     }  # fmt: skip
     names = (file_name(label)[-60:].strip("-.") for label in comparison.labels)
     folder = output_dir or OUTPUT / f"compare-{'-'.join(names)}"
     _write(folder, comparison, records, content)
-    _tell(comparison, changed)
+    for text in unverified:
+        tell(text)
+    _tell(comparison, contradictions)
     for record in records:
         if record.status != "complete":
             tell(f"{record.label}: the bench is {record.status}, with {counted(len(record.runs), 'run')}")
     for against, what in slower:
         tell(f"{against.label} is slower than --fail-if-slower {fail_if_slower}: {what.change_text}")
     tell(f"page: {folder / PAGE}")
-    if changed or not comparison.is_comparable:
+    if contradictions or not comparison.is_comparable:
         return ExitCode.REFUSED
     return ExitCode.NEGATIVE if slower else ExitCode.OK
 
@@ -140,14 +147,16 @@ def _label(manifest: Path) -> str | None:
         return None
 
 
-def _record(folder: Path) -> "BenchRecord":
+def _checked(folder: Path) -> "RecomputedBench":
+    """Return a bench or a run, compared with its files."""
     from runs.bench.bench_record import read_bench_record
+    from runs.bench.recomputed import check_single_run, recompute_bench
     from runs.bench.single_run import bench_of_run
     from runs.record.layout import BENCH_FILE, RunDir
 
     if (folder / BENCH_FILE).is_file():
-        return read_bench_record(folder / BENCH_FILE)
-    return bench_of_run(folder, _label(RunDir(folder).manifest))
+        return recompute_bench(folder, read_bench_record(folder / BENCH_FILE))
+    return check_single_run(folder, bench_of_run(folder, _label(RunDir(folder).manifest)))
 
 
 def _write(folder: Path, comparison: "Comparison", records: "Sequence[BenchRecord]", content: dict[str, Any]) -> None:
@@ -155,12 +164,12 @@ def _write(folder: Path, comparison: "Comparison", records: "Sequence[BenchRecor
 
     page, record = folder / PAGE, folder / "compare.json"
     with writing("--output-dir", page):
-        write_atomic(page, compare_page(comparison, records, content["changed_files"]))
+        write_atomic(page, compare_page(comparison, records, [*content["unverified"], *content["contradictions"]]))
         write_json(record, content)
     command_output.put(**content, page=page)
 
 
-def _tell(comparison: "Comparison", changed: Sequence[str]) -> None:
+def _tell(comparison: "Comparison", contradictions: Sequence[str]) -> None:
     for against in comparison.against:
         for text in (f"{against.label} against {against.base}", *(f"  {line}" for line in against.lines)):
             tell(text)
@@ -176,5 +185,5 @@ def _tell(comparison: "Comparison", changed: Sequence[str]) -> None:
             tell(printable(f"  {name}: {', '.join(shown)}"))
         first = comparison.labels[0]
         tell(f"  fix: repeat the other benches with `bench ... --like {first}`, which uses the conditions of {first}")
-    for text in changed:
-        tell(f"differs from the attestation: {text}")
+    for text in contradictions:
+        tell(f"contradiction: {text}")

@@ -32,7 +32,10 @@ def report(folders: tuple[Path, ...], output: Path | None) -> ExitCode:
     The page also shows MLPerf Endpoints runs. It is one file, contains no scripts, and loads nothing from the network.
     Each run, campaign and tuning also writes a page of its own when it ends.
 
-    Exit codes: 0 done, 2 bad input or no finished run, 3 the page cannot be written.
+    The command recomputes the numbers of a bench from its run directories.
+
+    Exit codes: 0 done, 2 bad input or no finished run, 3 the page cannot be written, or bench.json contradicts the run
+    directories of the bench.
     """
     from scenarios.status.shown_runs import write_page
 

@@ -29,10 +29,9 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
 
     Raises:
         InputError: If a directory is missing or has no finished run, or a picture would show multiple runs.
-        SetupError: If the page cannot be written.
+        SetupError: If the page cannot be written, or bench.json contradicts the run directories of the bench.
     """
     from compliance.mlperf_endpoints.find_folders import run_folders
-    from compliance.report.bench_page import bench_page
     from compliance.report.page import render_page
     from compliance.report.report_page import make_page
     from compliance.report.run_section import overview_of
@@ -40,8 +39,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     places = find_in(folders)
     if directory_kind(first := folders[0].resolve()) == "bench":
         if len(folders) == 1:
-            content = render_page(bench_page(first, read_bench_record(first / BENCH_FILE)), "bench_page.html")
-            return _written(output or first / PAGE_NAME, content)
+            return _written(output or first / PAGE_NAME, _bench_content(first))
         if output is None:
             raise InputError(f"{folders[0]} has the page of a bench", "give --output FILE for the page of all runs")
     tunes, damaged = _tunings(places)
@@ -68,6 +66,24 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     if not page.runs and not tunes and page.left_out and not page.points:
         raise InputError(page.left_out[0], f"check the files of the run with `{PROGRAM} verify`")
     return _written(output or first / PAGE_NAME, render_page(page))
+
+
+def _bench_content(folder: Path) -> str:
+    """Return the page of a bench with the numbers of its run directories.
+
+    Raises:
+        SetupError: If bench.json contradicts the run directories.
+    """
+    from compliance.report.bench_page import bench_page
+    from compliance.report.page import render_page
+    from runs.bench.recomputed import recompute_bench
+
+    bench = recompute_bench(folder, read_bench_record(folder / BENCH_FILE))
+    if bench.contradictions:
+        raise SetupError("\n".join(bench.contradictions), f"repeat the bench with `{PROGRAM} bench`")
+    page = bench_page(folder, bench.record)
+    page.notes += [bench.unverified] if bench.unverified else []
+    return render_page(page, "bench_page.html")
 
 
 def _written(path: Path, content: str | bytes) -> Path:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.bench.bench_record import NEEDED, BenchRecord, BenchRun, RateVerdict
+from runs.bench.best_rate import best_rate
 from runs.errors import ExitCode
 from scenarios.bench.ladder import (
     LadderPlan,
     LoadStep,
     PlannedBenchRun,
-    best_rate,
     choose_percentile,
     next_run,
 )

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from runs.bench.bench_record import BenchRecord, BenchRun, Latency, Limits
+from runs.bench.best_rate import best_rate
 from runs.loadgen.early_stopping import estimate_percentile
-from scenarios.bench.ladder import LadderPlan, LoadStep, PlannedBenchRun, best_rate, next_run
+from scenarios.bench.ladder import LadderPlan, LoadStep, PlannedBenchRun, next_run
 from tests.support.runs.bench_records import bench_record
 
 SLOTS, TOKENS, SERVICE_S, PREFILL_S = 8, 128, 0.2, 0.01
