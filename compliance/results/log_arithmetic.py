@@ -36,8 +36,6 @@ from runs.record.finished_run import ACCURACY, PERFORMANCE
 PRINTED = 2 * SIX_DIGITS  # tolerance for the quotient of two printed rates
 ZONES = timedelta(hours=15)  # tolerance for time zones (-12 to +14 hours) and for the time to load samples
 CLOCK_S = 0.1  # tolerance in seconds between two readings of one clock
-# Time by which a test may precede the build of LoadGen: in 10 of 518 published logs, by up to 5.8 hours.
-BUILD_CLOCKS = timedelta(days=1)
 # Mean latency, relative to mean TTFT + mean TPOT × (mean tokens - 1): 0.992 to 1.017 in 117 published results.
 # These results have at least so many samples. In a short run of a system that is no language model, the times of a
 # sample need not depend on its tokens.
@@ -195,16 +193,6 @@ def _dates(detail: DetailLog) -> Iterator[Contradiction]:
     for first, first_time, second, second_time in dates:
         if first_time is not None and second_time is not None and abs(second_time - first_time) > ZONES:
             yield Contradiction(f"{first} is {detail.get(first)}, {second} is {detail.get(second)}", (first, second))
-    tested, built = (_date(detail, key) for key in ("test_datetime", _BUILT[0]))
-    if tested is not None and built is not None and tested < built - BUILD_CLOCKS:
-        keys = ("test_datetime", _BUILT[0])
-        yield Contradiction(
-            f"the test began at {tested:%Y-%m-%d %H:%M}", keys, f"LoadGen was built at {built:%Y-%m-%d %H:%M}"
-        )
-    if tested is not None and tested > (now := datetime.now(UTC)) + ZONES:
-        yield Contradiction(
-            f"the test began at {tested:%Y-%m-%d %H:%M}", ("test_datetime",), f"it is {now:%Y-%m-%d %H:%M}"
-        )
     if window_s is None or not detail.last_ms:
         return
     logged_s = detail.last_ms / 1000

@@ -5,16 +5,21 @@ A forger would create them who knows what is compared (see faults.py).
 
 import random
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
 
+from runs.errors import HarnessError
 from runs.files.writing import write_json
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.loadgen.summary_log import _comparable, _headline_key, _normalize
+from runs.numbers.derive_result import derive_result
 from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
 from runs.numbers.rederive import derive_numbers
+from runs.numbers.result import write_result
+from runs.record.finished_run import FinishedRun
 from runs.record.layout import ResultDir, RunDir
 from runs.record.requests_log import read_request_table
 from tests.signoff.forge.manifest_faults import shift_requests
@@ -156,7 +161,7 @@ def cap_prompts(run: RunDir, most: int) -> None:
 
 
 def rebuild(run: RunDir, seed: int) -> None:
-    """Rebuild LoadGen's results around the record, in detail log and summary."""
+    """Rebuild LoadGen's results around the record, in detail log, summary and result.json."""
     draw = random.Random(seed)
     kept = run.requests.read_bytes()
 
@@ -180,6 +185,9 @@ def rebuild(run: RunDir, seed: int) -> None:
                 key: getattr(numbers, statistic) for statistic, key in latency_keys(name) if key in detail.values
             }
     _write_results(run, detail, results)
+    if run.result.is_file():
+        with suppress(HarnessError):
+            write_result(run, derive_result(FinishedRun(run)))
 
 
 def _write_results(run: RunDir, detail: DetailLog, results: dict[str, int | float]) -> None:
