@@ -79,10 +79,12 @@ def bench_of(ab: Ab, block: PlannedBlock) -> Bench:
     folder = ab.folder / block.folder_name
     if len(block.systems) == 1:
         return replace(bench, folder=folder)
-    urls = ",".join(ab.systems[system].bench.values["api_server"] for system in block.systems)
+    urls = list(dict.fromkeys(ab.systems[system].bench.values["api_server"] for system in block.systems))
     scenario = "Offline" if block.spec.kind == "offline" else "Server"
     prompts = TwinPrompts(bench.prompts, len(block.systems), scenario, ab.has_equal_urls)
-    values = {**bench.values, "api_server": urls}
+    values = {**bench.values, "api_server": ",".join(urls)}
+    if len(urls) == 1:  # one server against itself: a client for each system
+        values["replicas"] = str(len(block.systems))
     names = {ab.systems[system].bench.values.get("api_model_name") for system in block.systems}
     if len(names) > 1:
         del values["api_model_name"]  # each server has one model

@@ -67,6 +67,7 @@ def load_ab(
     are_servers = not options.serve and all("api_server" in system.bench.values for system in systems)
     is_open_loop = all(step.kind == "server" for step in loads_of(base.steps))
     notes = list(dict.fromkeys(note for system in systems for note in system.bench.notes))
+    is_together = are_servers and len(set(urls)) in (1, len(urls))
     if len(set(urls)) < len(urls) and are_servers:
         notes.append("two systems are one server: their prompts differ, so that no prompt is in the prefix cache")
     folder = bench_values.get("output_log_dir") or Path("output") / f"ab-{_folder_name(systems)}"
@@ -75,7 +76,7 @@ def load_ab(
         folder=Path(folder),
         systems=systems,
         steps=base.steps,
-        method="interleaved" if are_servers and not options.turns and is_open_loop else "turns",
+        method="interleaved" if is_together and not options.turns and is_open_loop else "turns",
         precision=options.precision,
         max_time_s=options.max_time,
         fail_if_slower=options.fail_if_slower,

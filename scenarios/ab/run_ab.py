@@ -524,7 +524,7 @@ class _Session:
         """Print a line with the changes so far."""
         parts = [f"  block {block.number}", clock(self._record.elapsed_s)]
         for change in self._record.changes:
-            if change.load == block.load and change.is_main:
+            if change.load == block.load and change.is_main and not block.saturated:
                 name = self._record.systems[change.system].name if len(self._everyone) > 2 else ""
                 interval = (
                     "" if change.low is None or change.high is None else f" ±{(change.high - change.low) / 2:.1%}"
@@ -542,7 +542,7 @@ class _Session:
         self._update(status=status, error=None if error is None else error.message)
         if not has_page:
             return
-        if any(self._queries.values()):
+        if self._record.changes or self._record.sentences:
             for line in ab_text.closing(self._record):
                 say(self._console, line)
         say(self._console, write_ab_page(self._ab.folder))

@@ -71,3 +71,16 @@ def test_running_servers_are_measured_together_and_a_slowdown_fails(tmp_path: Pa
     block = content["blocks"][0]
     assert block["systems"] == [0, 1]
     assert block["run"]["queries"] == 2 * 160
+
+
+def test_a_server_against_itself_is_not_different_and_a_complete_comparison_is_printed_again(
+    run_main: RunMain, tmp_path: Path
+) -> None:
+    with serving(scripted_server(tpot_s=0.01)) as server:
+        words = ("ab", server.url, server.url, *LENGTHS, "--block", 10, "--max-time", 15, "-o", tmp_path / "ab")
+        run_main(*words)
+        again = run_main(*words)
+    record = read_ab_record(tmp_path / "ab" / AB_FILE)
+    assert [one.quantity for one in record.changes if one.verdict in ("faster", "slower")] == []
+    assert len(record.blocks) == 1
+    assert record.sentences[0] in again.stdout

@@ -1,0 +1,73 @@
+"""The exit codes and sentences of comparisons."""
+
+from typing import Any
+
+import pytest
+
+from runs.ab.ab_record import AbBlock, AbChange, AbLoad, AbRecord, AbSystem, AbVerdict
+from runs.ab.ab_text import sentences, table
+from runs.bench.bench_record import BenchRun
+from runs.errors import ExitCode
+
+
+def change_of(quantity: str, change: float, verdict: AbVerdict, half: float = 0.005) -> AbChange:
+    return AbChange(
+        load=0, system=1, quantity=quantity, unit="ms", is_main=True, base=10, value=10 * (1 + change), change=change,
+        low=change - half, high=change + half, values=[change], times_s=[0], trimmed=[], verdict=verdict,
+    )  # fmt: skip
+
+
+def record_of(
+    *changes: AbChange, limit: float | None = 0.03, saturated: tuple[int, ...] = (), **fields: Any
+) -> AbRecord:
+    run = BenchRun(number=1, kind="server", scenario="Server", verdict="measured", queries=100)
+    block = AbBlock(number=1, load=0, pair=0, systems=[0, 1], run=run, seconds=20, saturated=list(saturated))
+    return AbRecord(
+        status="complete", command=["ab"], method="interleaved", precision=0.02, max_time_s=60, fail_if_slower=limit,
+        systems=[AbSystem(name="A", target="a"), AbSystem(name="B", target="b")], seed=1, conditions={},
+        loads=[AbLoad(kind="server", qps=8)], blocks=[block], changes=list(changes), **fields,
+    )  # fmt: skip
+
+
+SLOWER = change_of("TPOT mean", 0.05, "slower")
+SLIGHTLY = change_of("TPOT mean", 0.02, "slower")
+EQUAL = change_of("TTFT mean", 0.001, "equal")
+UNDECIDED = change_of("TTFT mean", 0.02, "undecided", 0.05)
+
+
+@pytest.mark.parametrize(
+    ("record", "code"),
+    [
+        (record_of(SLOWER, EQUAL), ExitCode.NEGATIVE),
+        (record_of(SLOWER, EQUAL, limit=None), ExitCode.OK),
+        (record_of(SLIGHTLY, EQUAL), ExitCode.OK),
+        (record_of(change_of("TPOT mean", -0.05, "faster"), EQUAL), ExitCode.OK),
+        (record_of(UNDECIDED), ExitCode.REFUSED),
+        (record_of(UNDECIDED, limit=None), ExitCode.OK),
+        (record_of(SLOWER, withheld=["late"]), ExitCode.REFUSED),
+        (record_of(EQUAL, saturated=(1,)), ExitCode.NEGATIVE),
+        (record_of(EQUAL, saturated=(0, 1)), ExitCode.REFUSED),
+    ],
+)
+def test_the_exit_code_follows_from_the_verdicts(record: AbRecord, code: ExitCode) -> None:
+    assert record.exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (record_of(SLOWER, EQUAL), ["B has a longer TPOT (+5.0%); the other means are equal within 2%."]),
+        (record_of(EQUAL), ["B: all means are equal within 2%."]),
+        (record_of(SLOWER, UNDECIDED), ["B has a longer TPOT (+5.0%); TTFT mean is undecided."]),
+        (record_of(saturated=(1,)), ["B is slower: saturated at 8 queries/s."]),
+        (record_of(saturated=(0,)), ["B is faster: A is saturated at 8 queries/s, and B is not."]),
+        (record_of(SLOWER, withheld=["the client was late"]), ["no statement: the client was late"]),
+    ],
+)
+def test_the_sentence_names_what_differs(record: AbRecord, expected: list[str]) -> None:
+    assert sentences(record) == expected
+
+
+def test_a_row_states_values_change_interval_and_verdict() -> None:
+    row = [*table(record_of(SLOWER), 0, 1)][1]
+    assert row.split() == ["TPOT", "mean", "10", "10.5", "ms", "+5.0%", "+4.5%", "to", "+5.5%", "slower"]
