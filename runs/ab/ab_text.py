@@ -117,8 +117,8 @@ def _sentence(name: str, changes: Sequence[AbChange], precision: float) -> str:
 
 
 def _names(changes: Sequence[AbChange]) -> str:
-    names = [one.quantity for one in changes]
-    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
+    *names, last = [one.quantity for one in changes]
+    return f"{', '.join(names)} and {last} are" if names else f"{last} is"
 
 
 def _difference(change: AbChange) -> str:

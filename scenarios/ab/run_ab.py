@@ -330,7 +330,9 @@ class _Session:
         if earlier is not None:
             return earlier.run.queries
         rate = step.qps
-        if rate is None:
+        if step.kind == "offline":
+            rate = self._offline_rate([system], keeper)
+        elif rate is None:
             parts = self._warm_up(step, [system], keeper)
             rate = len(parts[0]) / max(float(max(parts[0].done_s)), 1e-3)
         block_s = self._ab.block_s or min(max(_turn_s(rate), least_s), LONGEST_TURN_S)
