@@ -28,6 +28,7 @@ DUMMY = ["--engine", "dummy", "--user-conf", "short.conf"]
 RUN = ["run", "--scenario", "Server", *DUMMY]
 # Each command once, all of them short
 CALLS = {
+    "ab": ["ab", "a.yaml", "b.yaml", "--rates", "8", "--dry-run"],
     "anchor": ["anchor", "run", "--ledger", "empty"],
     "audit": ["audit", "--test", "output_caching", "--scenario", "Offline", *DUMMY, "--dry-run"],
     "bench": ["bench", *DUMMY, "--dry-run"],
@@ -58,6 +59,8 @@ def directory_with_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty").mkdir()
     (folder / "short.conf").write_text(USER_CONF)
     (folder / "campaign.yaml").write_text(CAMPAIGN)
+    for name in ("a.yaml", "b.yaml"):
+        (folder / name).write_text("engine: dummy\n")
     DummyRuns().copy(folder / "run", "Server")
     return folder
 

@@ -48,6 +48,15 @@ def test_a_dry_bench_prints_its_plan_as_json() -> None:
     assert [step["concurrency"] for step in document["answer"]["plan"]] == [8]
 
 
+def test_a_dry_comparison_prints_its_plan_as_json(tmp_path: Path) -> None:
+    systems = [tmp_path / f"{name}.yaml" for name in "ab"]
+    for system in systems:
+        system.write_text("engine: dummy\n")
+    document = output_of(run_here("ab", *systems, "--rates", "8", "--dry-run", "--json"))
+    assert differences(document["answer"], "ab") == []
+    assert [step["qps"] for step in document["answer"]["plan"]] == [8]
+
+
 @pytest.mark.parametrize("command", [*COMMANDS, "store query"])
 def test_an_unknown_option_is_reported_as_json_by_each_command(command: str) -> None:
     document = output_of(run_here(*command.split(), "--no-such-option", "--json"))
@@ -115,12 +124,13 @@ SHAPES = {
 # Structures that the tests of these files compare, because they create the needed output.
 ELSEWHERE = {
     "run": "test_json_output.py",
+    "ab": "test_json_output.py",
     "bench": "test_json_output.py",
     "tune": "tune/test_tune.py",
     "quantize": "quantize/test_quantize.py",
     "submit": "submission/test_submission_build.py",
-    "check": "submission/test_submission_check_command.py",
-    "check, submit (MLPerf Endpoints)": "endpoints/test_rules_and_submission.py",
+    "check": "trees/test_submission_check_command.py",
+    "check, submit (MLPerf Endpoints)": "mlperf_endpoints/test_rules_and_submission.py",
 }
 
 
