@@ -76,7 +76,7 @@ class _Commands(click.Group):
         for group, commands in COMMAND_GROUPS.items():
             for name, sentence in commands.items():
                 formatter.write(f"  {'' if name != next(iter(commands)) else group:<10}{name:<10}{sentence}\n")
-        formatter.write(f"\n{HELP_AFTER}\n")
+        formatter.write(f"{HELP_AFTER}\n")
 
 
 @click.group(

@@ -49,7 +49,7 @@ class AbOptions(CheckedOptions):
         [],
     )
     precision: Annotated[Share, Field(gt=0)] = _ab(
-        "Stop when the half-width of the 95% interval of each mean is at most this. Default: 2%.",
+        "Stop when each 95% interval of a mean is at most ± this. Default: 2%.",
         "PERCENT%",
         0.02,
         example="2%",

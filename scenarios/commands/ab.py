@@ -40,8 +40,7 @@ class _AbCommand(Command):
     collects_mistakes=True,
     examples=EXAMPLES,
     shown=(
-        *("--rates", "--concurrency", "--precision", "--max-time", "--fail-if-slower", "--serve", "--input-len"),
-        *("--output-len", "--dry-run"),
+        *("--rates", "--concurrency", "--precision", "--max-time", "--fail-if-slower", "--serve", "--dry-run"),
     ),
     params=[
         click.Argument(["targets"], nargs=-1, metavar="[A B...]"),

@@ -20,7 +20,6 @@ from scenarios.spellings import bench_spellings
 EXAMPLES = (
     "measure a server at three rates: bench http://localhost:8000 --rates 5,10,20",
     "measure a model, and name the bench for `compare`: bench MODEL --label bf16",
-    "measure the embedded model on this machine: bench",
     'start a server for the bench: bench --serve "vllm serve MODEL --max-num-seqs 16"',
     "use your own prompts and latency limits: bench MODEL --dataset-path prompts.jsonl --limits ttft=2000,tpot=100",
 )
