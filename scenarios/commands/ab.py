@@ -39,9 +39,7 @@ class _AbCommand(Command):
     cls=_AbCommand,
     collects_mistakes=True,
     examples=EXAMPLES,
-    shown=(
-        *("--rates", "--concurrency", "--precision", "--max-time", "--fail-if-slower", "--serve", "--dry-run"),
-    ),
+    shown=(*("--rates", "--concurrency", "--precision", "--max-time", "--fail-if-slower", "--serve", "--dry-run"),),
     params=[
         click.Argument(["targets"], nargs=-1, metavar="[A B...]"),
         *options_of(AbOptions),
