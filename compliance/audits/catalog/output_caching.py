@@ -420,6 +420,6 @@ def _rule(scenario: Scenario, threshold: float) -> str:
         f"new to the engine, threshold {threshold:g} (TTFT: {TTFT_THRESHOLD:g}); the limit falls if the repeated "
         "samples are longer than the mean, and rises if they are shorter, by at most half of the threshold; repeated "
         "responses must be as long as in the reference runs; the runs are repeated until a rank test of all pairs of "
-        f"runs decides, with a chance of at most {MAX_CHANCE_OF_FAIL:.0%} that a rate at the limit fails; the engine "
+        f"runs decides, with a chance of at most {MAX_CHANCE_OF_FAIL:.1%} that a rate at the limit fails; the engine "
         "must report no cached prompt tokens"
     )
