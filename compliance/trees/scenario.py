@@ -50,9 +50,9 @@ _MODE = {"performance": performance.CLAIM, "accuracy": accuracy.CLAIM}
 _SEEDS = {"performance": official_rules.PERFORMANCE_SEEDS, "accuracy": official_rules.ACCURACY_SEEDS}
 
 
-def _claims(mode: str, *, ours: bool) -> tuple[Check, ...]:
+def _claims(mode: str, *, is_own_benchmark: bool) -> tuple[Check, ...]:
     seeds = (replace(check, applies=lambda run: free_seeds(run.of), is_decisive=False) for check in _SEEDS[mode])
-    return (*_MODE[mode], *seeds, replace(runs.CLAIM[mode], is_decisive=ours))
+    return (*_MODE[mode], *seeds, replace(runs.CLAIM[mode], is_decisive=is_own_benchmark))
 
 
 def _no_accuracy_log(run: TreeRun) -> str:
@@ -257,10 +257,10 @@ CHECK = Policy(
         "accuracy of another benchmark": _of_log(*_ACCURACY),
     },
     claims={
-        "performance": _claims("performance", ours=True),
-        "performance of another benchmark": _claims("performance", ours=False),
-        "accuracy": _claims("accuracy", ours=True),
-        "accuracy of another benchmark": _claims("accuracy", ours=False),
+        "performance": _claims("performance", is_own_benchmark=True),
+        "performance of another benchmark": _claims("performance", is_own_benchmark=False),
+        "accuracy": _claims("accuracy", is_own_benchmark=True),
+        "accuracy of another benchmark": _claims("accuracy", is_own_benchmark=False),
     },
     exempt=exempt_rules,
     damage=damage,

@@ -3,16 +3,18 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from runs.ab.ab_record import AbMethod
 from runs.files.fields import options_in
-from scenarios.bench.bench_plan import Bench
 from scenarios.bench.ladder import LoadStep
 from scenarios.bench.option_types import DurationS
 from scenarios.checked_options import CheckedOptions
+
+if TYPE_CHECKING:  # `--help` must not import numpy
+    from scenarios.bench.bench_plan import Bench
 
 # Options of `bench` that a comparison has, with their names and defaults.
 OF_BENCH = (
@@ -77,7 +79,7 @@ class ComparedSystem:
 
     name: str  # A, B, …
     target: str  # URL, configuration file, model or command
-    bench: Bench
+    bench: "Bench"
     serve: str | None  # command that starts its server
 
 
@@ -99,5 +101,5 @@ class Ab:
     notes: list[str]
 
     @property
-    def base(self) -> Bench:
+    def base(self) -> "Bench":
         return self.systems[0].bench

@@ -14,7 +14,6 @@ from scenarios.command_line import command_output
 from scenarios.command_line.command import Command, all_mistakes
 from scenarios.command_line.schema_options import dry_run_option, given_values, options_of, words_without_secrets
 from scenarios.launch.run_config import RunConfig, make_config
-from scenarios.served_commands import SERVER_LOG, served_values, server_of_runs
 from scenarios.spellings import bench_spellings
 
 EXAMPLES = (
@@ -79,6 +78,7 @@ def bench(
     """
     from scenarios.bench.load import load_bench
     from scenarios.bench.run_bench import run_bench
+    from scenarios.served_commands import SERVER_LOG, served_values, server_of_runs
     from scenarios.terminal import Terminal
 
     with all_mistakes(ctx):

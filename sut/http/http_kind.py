@@ -318,7 +318,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
         from sut.http.server import choose_dialect, read_card
 
         options = plan.engine_options
-        if options["serve"]:
+        if options.get("serve"):
             return ""
         dialect = DIALECTS.get(options["api_dialect"] or "")
         if dialect is None:

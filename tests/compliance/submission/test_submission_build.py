@@ -122,7 +122,7 @@ def test_an_official_tree_has_no_rehearsal_mark(
     assert not any(REHEARSAL_MARK.encode() in path.read_bytes() for path in files)
     again = build(rehearsal=True, tree="again")
     assert hashes_by_path(tmp_path / "again") == hashes_by_path(tmp_path / "tree")
-    (note,) = again.notes
+    (note,) = again.details.notes
     assert "not marked as a rehearsal" in note
 
 

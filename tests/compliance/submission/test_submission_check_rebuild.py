@@ -14,7 +14,7 @@ from compliance.signoff.signoff_verdict import headline
 from compliance.submission.build import Submission
 from compliance.submission.rebuild import TreeInputs, compare_tree_with_runs, index_runs
 from compliance.submission.system import read_system_file
-from compliance.trees.check_tree import SystemSignOff, check_submission_tree
+from compliance.trees.check_tree import SystemSignOff, TreeReport, check_submission_tree
 from compliance.trees.findings import file_text
 from compliance.trees.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.record.layout import CampaignDir
@@ -46,8 +46,11 @@ def tree(build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pyte
 def compare_with_runs(tree: Path, runs: Path, **inputs: object) -> tuple[list[Finding], list[SystemSignOff]]:
     made_of = TreeInputs(index_runs([runs]), **{"source": tree.parent / "code", **inputs})  # type: ignore[arg-type]
     alone = check_submission_tree(tree, CURRENT_ROUND)  # the check finds the runs too short
-    checked = compare_tree_with_runs(alone, made_of)
-    return [finding for finding in checked.findings if finding not in alone.findings], checked.signed or []
+    verdict, findings = alone.verdict, alone.findings
+    compare_tree_with_runs(verdict, made_of)
+    return [
+        finding for finding in TreeReport(verdict).findings if finding not in findings
+    ], verdict.details.signed or []
 
 
 def replace_in(path: Path, old: str, new: str) -> None:

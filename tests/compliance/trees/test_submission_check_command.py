@@ -28,8 +28,8 @@ DOCUMENT = ROOT / "docs" / "check-rules.md"
 
 
 @pytest.fixture
-def tree(copied: Tree) -> Tree:
-    return copied
+def tree(tree_copy: Tree) -> Tree:
+    return tree_copy
 
 
 def run(*arguments: object) -> tuple[ExitCode, str]:

@@ -62,7 +62,7 @@ def test_each_key_keeps_its_line_unless_the_command_line_replaces_it(tmp_path: P
     [
         ("target_qps: true", "run.yaml:2: target_qps True: must be a number"),
         ("total_sample_count: yes", "run.yaml:2: total_sample_count True: must be a number"),
-        ('output_log_dir: ""', "run.yaml:2: output_log_dir : empty value"),
+        ('output_log_dir: ""', "run.yaml:2: output_log_dir: empty value"),
         ("config: other.yaml", "run.yaml:2: config: unknown key"),
         ("scenaro: Offline", "run.yaml:2: scenaro: unknown key; did you mean scenario?"),
     ],

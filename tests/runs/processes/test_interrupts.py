@@ -32,7 +32,8 @@ from runs.processes import child, interrupts
 from runs.errors import Interrupted
 from runs.files.writing import write_atomic
 from runs.files.temporary import temporary_folder
-from runs.processes.interrupts import check, critical, ended, ensured, if_abandoned, pause, result_of
+from runs.processes.interrupts import critical, ended, ensured, if_abandoned, pause
+from runs.processes.interrupts import raise_if_interrupted, wait_for_result
 from runs.processes.listening import listening, outcome_stands
 from runs.processes.time_limit import within
 interrupts.NOTICE_S = 0.2
@@ -115,7 +116,7 @@ WAITS: dict[str, str] = {
     "pause": "pause(600)",
     "a process": "child.run_program(['sh', '-c', 'sleep 600 & sleep 600'])",
     "a process, without pidfd": "del os.pidfd_open; child.run_program(['sleep', '600'])",
-    "a future": "result_of(Future())",
+    "a future": "wait_for_result(Future())",
     "a limited job": "within(600, compute_for_ever)",
     "after a first one that was not passed on": """
         try:

@@ -25,7 +25,7 @@ CASES: dict[str, tuple[int, frozenset[str]]] = {
     **{f"{name} --help": (300, SCHEMAS) for name in ("check", "gate", "signoff", "store", "submit", "verify")},
     **{f"{name} --help": (330, SCHEMAS) for name in ("run", "tune")},
     "audit --help": (360, SCHEMAS),
-    "bench --help": (335, SCHEMAS),
+    **{f"{name} --help": (340, SCHEMAS) for name in ("ab", "bench")},
     "compare --help": (300, SCHEMAS),
     "verify RUN --accuracy-only --performance-only": (300, SCHEMAS),
     "run --scenario Offline --engine none": (330, SCHEMAS),
