@@ -98,7 +98,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class AuditOutcome:
+class CachingOutcome:
     """The outcome of the audit (NONE: no verdict is possible), and what decided it."""
 
     verdict: Literal["PASS", "FAIL", "NONE"]
@@ -200,7 +200,7 @@ class _Kind:
         return max(rate.excess for rate in self.rates)
 
 
-def next_step(plan: Plan, done: Sequence[Measurement]) -> CachingRun | AuditOutcome:
+def next_step(plan: Plan, done: Sequence[Measurement]) -> CachingRun | CachingOutcome:
     """Return the next run that the audit needs, or its outcome."""
     if not done:
         return _reference(plan, done, plan.samples, 1)
@@ -215,11 +215,11 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> CachingRun | AuditOutc
     if shortest_s < MIN_REFERENCE_S:
         samples = f"{counted(size, 'sample')} took {shortest_s:.3g} s, required: at least {MIN_REFERENCE_S:g} s"
         fix = "audit with a larger dataset or a slower model"
-        return AuditOutcome("NONE", f"the system is too fast to be measured: {samples}", fix)
+        return CachingOutcome("NONE", f"the system is too fast to be measured: {samples}", fix)
     kinds, notes = _kinds(plan, first)
     if not kinds:
         fix = "use --sample-index auto" if plan.indices else "audit with more --samples"
-        return AuditOutcome("NONE", "; ".join(notes), fix)
+        return CachingOutcome("NONE", "; ".join(notes), fix)
     rounds, tests = len(references) - 1, [one for one in stage if one.run.number <= len(references) - 1]
     lengths = {row: length for one in done if one.run.kind == REFERENCE for row, length in one.pace.lengths.items()}
     judged = [_judge(plan, references, tests, kind, lengths) for kind in kinds] if rounds else []
@@ -227,7 +227,7 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> CachingRun | AuditOutc
         return _remembered(plan, done) or outcome if outcome.verdict == "PASS" else outcome
     unsettled = [one.name for one in judged if one.state == "open"] or list(kinds)
     if rounds >= MAX_ROUNDS:
-        return AuditOutcome("NONE", f"{', '.join(unsettled)}: {rounds} rounds differ too much to be compared", _IDLE)
+        return CachingOutcome("NONE", f"{', '.join(unsettled)}: {rounds} rounds differ too much to be compared", _IDLE)
     ran = {(one.run.kind, one.run.number) for one in stage}
     for kind in unsettled:
         if (kind, rounds + 1) not in ran:
@@ -275,7 +275,7 @@ def issued_rows(done: Iterable[Measurement], engine: int) -> set[int]:
     return {row for one in done if one.run.engine == engine for row in one.pace.counts}
 
 
-def _reference(plan: Plan, done: Sequence[Measurement], size: int, number: int) -> CachingRun | AuditOutcome:
+def _reference(plan: Plan, done: Sequence[Measurement], size: int, number: int) -> CachingRun | CachingOutcome:
     """Return a reference run of samples that the engine has not computed, on a new engine if they are too few."""
     engine = done[-1].run.engine if done else 1
     issued = issued_rows(done, engine)
@@ -284,7 +284,7 @@ def _reference(plan: Plan, done: Sequence[Measurement], size: int, number: int) 
         text = f"the dataset is too small: {len(rows)} of {counted(plan.rows, 'row')} are new to the server, and the "
         text += f"next reference run needs {size}"
         fix = "audit with a larger dataset, or with fewer --samples and a server that was just started"
-        return AuditOutcome("NONE", text, fix)
+        return CachingOutcome("NONE", text, fix)
     if len(rows) < size:
         engine, rows = engine + 1, list(spread_rows(plan.rows))
     return CachingRun(REFERENCE, size, size, number, tuple(rows[:size]), engine)
@@ -349,7 +349,7 @@ def _judge(
 
 def _decided(
     references: Sequence[Measurement], judged: Sequence[_Kind], notes: Sequence[str], lengths: SampleLengths
-) -> AuditOutcome | None:
+) -> CachingOutcome | None:
     if not judged:
         return None
     states: dict[str, StepState] = {one.name: one.state for one in judged}
@@ -377,10 +377,10 @@ def _decided(
             findings.append(length_finding(kind_result.name, repeated, mean_lengths(lengths, counts)[1]))
     deciding = max(failed or judged, key=lambda one: one.excess)
     verdict: Literal["PASS", "FAIL"] = "FAIL" if failed else "PASS"
-    return AuditOutcome(verdict, "", "", tuple(references), deciding.tests, tuple(findings), tuple(notes))
+    return CachingOutcome(verdict, "", "", tuple(references), deciding.tests, tuple(findings), tuple(notes))
 
 
-def _remembered(plan: Plan, done: Sequence[Measurement]) -> AuditOutcome | None:
+def _remembered(plan: Plan, done: Sequence[Measurement]) -> CachingOutcome | None:
     """Return the outcome NONE if reference runs are faster on new engines, whose samples earlier engines computed."""
     references = [one for one in done if one.run.kind == REFERENCE]
     rates = [
@@ -394,7 +394,7 @@ def _remembered(plan: Plan, done: Sequence[Measurement]) -> AuditOutcome | None:
     )
     text += f"of at most {max(rates[0]):.6g} samples/s; either the system keeps responses outside the engine, or the "
     text += "first runs were disturbed"
-    return AuditOutcome("NONE", text, "audit with a larger dataset, which needs no new engine")
+    return CachingOutcome("NONE", text, "audit with a larger dataset, which needs no new engine")
 
 
 def _lengths_of(tests: Sequence[Measurement]) -> SampleLengths:
@@ -409,14 +409,14 @@ def _lengths_of(tests: Sequence[Measurement]) -> SampleLengths:
 
 
 def _bounded(
-    done: Sequence[Measurement], run: CachingRun | AuditOutcome, expected_s: float
-) -> CachingRun | AuditOutcome:
+    done: Sequence[Measurement], run: CachingRun | CachingOutcome, expected_s: float
+) -> CachingRun | CachingOutcome:
     """Return the run, or the outcome NONE if the audit already has too many runs or took too long."""
     measured_s = sum(one.pace.seconds for one in done)
-    if isinstance(run, AuditOutcome):
+    if isinstance(run, CachingOutcome):
         return run
     if len(done) >= MAX_RUNS:
-        return AuditOutcome("NONE", f"{len(done)} runs differ too much to be compared", _IDLE)
+        return CachingOutcome("NONE", f"{len(done)} runs differ too much to be compared", _IDLE)
     if run.number > 1 and measured_s + expected_s > MAX_MEASURED_S:
-        return AuditOutcome("NONE", f"runs of {duration(measured_s)} differ too much to be compared", _IDLE)
+        return CachingOutcome("NONE", f"runs of {duration(measured_s)} differ too much to be compared", _IDLE)
     return run

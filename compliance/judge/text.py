@@ -23,7 +23,7 @@ def by_severity(verdict: Verdict[Any]) -> list[Finding]:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TextLayout:
     """What a command prints of a verdict, in this order: head, parts, title, findings, missing inputs, tail.
 
     Attributes:
@@ -34,7 +34,7 @@ class Layout:
     """
 
     head: Callable[[Verdict[Any]], Iterable[str]] = _nothing
-    part: "Layout | None" = None
+    part: "TextLayout | None" = None
     title: Callable[[Verdict[Any]], Iterable[str]] = _nothing
     shown: Callable[[Verdict[Any]], Iterable[Finding]] = own_findings
     with_place: bool = False
@@ -42,12 +42,12 @@ class Layout:
     tail: Callable[[Verdict[Any]], Iterable[str]] = _nothing
 
 
-def text(verdict: Verdict[Any], layout: Layout) -> str:
+def text(verdict: Verdict[Any], layout: TextLayout) -> str:
     """Return a verdict as text."""
     return printable("\n".join(_lines(verdict, layout)) + "\n", lines=True)
 
 
-def _lines(verdict: Verdict[Any], layout: Layout) -> Iterator[str]:
+def _lines(verdict: Verdict[Any], layout: TextLayout) -> Iterator[str]:
     yield from layout.head(verdict)
     if layout.part is not None:
         for part in verdict.parts:

@@ -28,7 +28,7 @@ _EARLIER = {"scheduler_rng_seed": "scheduler_random_seed", "sample_index_rng_see
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class PointFacts:
     """The files of one point that the rules on its curve read."""
 
     place: Path
@@ -98,7 +98,7 @@ class CurveFacts:
     """The points of a curve, and what they declare together."""
 
     curve: Path
-    points: Sequence[CurvePoint]
+    points: Sequence[PointFacts]
     tables: RoundTables
 
     @property
@@ -121,7 +121,7 @@ class CurveFacts:
         return patterns == {AGENTIC}
 
     @property
-    def on_the_curve(self) -> list[CurvePoint]:
+    def on_the_curve(self) -> list[PointFacts]:
         """The points with a concurrency, without a dedicated Offline run, in ascending order."""
         points = [one for one in self.points if one.offline != DEDICATED and one.concurrency]
         return sorted(points, key=lambda one: one.concurrency or 0)
@@ -176,7 +176,7 @@ def judge_curve(facts: CurveFacts) -> Iterator[Finding | NotApplied]:
     yield from _drafted(facts)
 
 
-def _listed(points: Sequence[CurvePoint]) -> str:
+def _listed(points: Sequence[PointFacts]) -> str:
     return ", ".join(one.place.name for one in points)
 
 

@@ -24,7 +24,7 @@ from qsl.tokenizers import Tokenizer
 from runs.loadgen.early_stopping import late_queries_allowed
 from runs.mlperf_endpoints.events import MESSAGES, NO_TIME, NOTHING, TEXT, EventColumn, Events
 
-Values = EventColumn | NDArray[np.float64]
+EventValues = EventColumn | NDArray[np.float64]
 Metrics = dict[str, Any]  # metric in final_snapshot.json → value of a counter, or statistics of a series
 
 PERCENTILES = (99.9, 99.0, 97.0, 95.0, 90.0, 80.0, 75.0, 50.0, 25.0, 10.0, 5.0, 1.0)
@@ -55,7 +55,7 @@ def derive_metrics(events: Events, *, streaming: bool, early_stopping: bool, tok
     """Recompute all numbers from the events; numbers of tokens need the token counts."""
     tracked, done = events.tracked, events.completed & events.tracked
     issued, first, complete = events.issued_ns, events.first_ns, events.complete_ns
-    values: dict[str, Values] = {LATENCY: (complete - issued)[done]}
+    values: dict[str, EventValues] = {LATENCY: (complete - issued)[done]}
     if streaming:
         values[TTFT] = (first - issued)[tracked & (first != NO_TIME)]
         if events.chunk_ns is not None:
@@ -128,9 +128,9 @@ def count_tokens(events: Events, tokenizer: Tokenizer) -> EventColumn | None:
     return counts
 
 
-def client_statistics(values: Values, *, early_stopping: bool) -> dict[str, Any]:
+def client_statistics(values: EventValues, *, early_stopping: bool) -> dict[str, Any]:
     """Return the statistics of a series in the form of the client's snapshot. Percentiles are observed values."""
-    ordered: Values = values.copy()
+    ordered: EventValues = values.copy()
     ordered.sort()
     listed = ordered.tolist()
     summary: dict[str, Any] = EMPTY | {"count": len(listed)}

@@ -19,7 +19,7 @@ import orjson
 
 from compliance.judge.record import not_applied_record
 from compliance.judge.rule import Check, decides
-from compliance.judge.text import Layout, not_applied_lines
+from compliance.judge.text import TextLayout, not_applied_lines
 from compliance.judge.verdict import Finding, NotApplied, Outcome, Subject, Verdict, compared, judge, not_applied
 from compliance.mlperf_endpoints.curve_rules import AGENTIC, ELECTED, region_bounds
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
@@ -151,7 +151,7 @@ def _tail(verdict: CurveVerdict) -> Iterator[str]:
             yield f"  {message['severity']} {message['rule']}: {printable(message['text'])}"
 
 
-CURVE = Layout(
+CURVE = TextLayout(
     _head,
     shown=lambda verdict: verdict.of("error", "warning", "note"),
     with_place=True,

@@ -10,7 +10,7 @@ from typing import Any
 
 from compliance.judge.rule import OURS, decides
 from compliance.judge.verdict import Finding, NotApplied, compared
-from compliance.mlperf_endpoints.curve_rules import CurveFacts, CurvePoint, judge_curve
+from compliance.mlperf_endpoints.curve_rules import CurveFacts, PointFacts, judge_curve
 from compliance.mlperf_endpoints.round_tables import RoundTables, round_tables
 from runs.files.reading import read_object
 from runs.files.yaml_file import read_yaml
@@ -91,13 +91,13 @@ def declared_point(place: Path) -> dict[str, Any]:
     return read_yaml(place / POINT, "") if (place / POINT).is_file() else {}
 
 
-def _point(place: Path, fields: dict[str, Any]) -> CurvePoint:
+def _point(place: Path, fields: dict[str, Any]) -> PointFacts:
     """Read the other files of a point."""
     summary = EndpointsPoint(place).summary
     span_s = (summary.duration_ns or 0) / 1e9 if summary is not None else 0.0
     tokens = summary.output_sequence_lengths.total if summary is not None else None
     rate = float(tokens) / span_s if tokens is not None and span_s else None
-    return CurvePoint(place, fields, _system(place), read_accuracy(place / ACCURACY, place), rate)
+    return PointFacts(place, fields, _system(place), read_accuracy(place / ACCURACY, place), rate)
 
 
 def _system(place: Path) -> dict[str, Any]:

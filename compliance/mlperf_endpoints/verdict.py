@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge.rule import Check, check_of, decides
-from compliance.judge.text import Layout, text
+from compliance.judge.text import TextLayout, text
 from compliance.judge.verdict import Finding, NotApplied, Policy, Verdict, judge, not_applied
 from compliance.mlperf_endpoints import judge_of, load
 from compliance.mlperf_endpoints.derive import COMPLETED, DURATION, FAILED, ISSUED, LATENCY, TPOT, TTFT, WINDOW
@@ -220,7 +220,7 @@ def _head(verdict: FolderVerdict) -> Iterator[str]:
     yield from (f"  {line}" for line in details.lines)
 
 
-RUN = Layout(
+RUN = TextLayout(
     _head,
     shown=lambda verdict: verdict.of("error", "warning", "note"),
     tail=lambda verdict: (

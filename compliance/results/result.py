@@ -93,7 +93,7 @@ def claimed_mode(run: FinishedRun) -> str:
      "repeat both runs in one configuration"),
     needs=("both",),
 )  # fmt: skip
-def one_system(result: Result) -> Iterator[Finding]:
+def both_runs_of_one_system(result: Result) -> Iterator[Finding]:
     """Compare system, model and dataset of both runs, as far as the files show them."""
     questions = RECORDED_PAIR if all(run.manifest is not None for run in result.both) else LOGGED_PAIR
     different = [question for question, *_ in unlike(result.both, *questions)]
@@ -136,5 +136,5 @@ def contradictions_of_unread(result: Result) -> Iterator[Finding]:
                 yield from log_contradictions(run.detail, run.summary)
 
 
-CHECKS = (check_of(one_system), check_of(tokens_of_both))
+CHECKS = (check_of(both_runs_of_one_system), check_of(tokens_of_both))
 AFTER_ERROR = (Check(changed_files, ()), Check(contradictions_of_unread, ()))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge.record import record
-from compliance.judge.text import Layout, text
+from compliance.judge.text import TextLayout, text
 from compliance.results.details import (
     RECORD_NAME,
     TEXT_NAME,
@@ -73,9 +73,9 @@ def _run_head(part: RunVerdict) -> Iterator[str]:
     yield from (f"  {line}" for line in details.lines)
 
 
-RESULT = Layout(
+RESULT = TextLayout(
     _result_head,
-    part=Layout(
+    part=TextLayout(
         _run_head,
         # Findings on scores are already in the lines of the head.
         shown=lambda part: (one for one in part.findings if "metric" not in one.numbers),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from compliance.judge.record import finding_record, not_applied_record, record
-from compliance.judge.text import Layout, by_severity, text
+from compliance.judge.text import TextLayout, by_severity, text
 from compliance.judge.verdict import Finding, Outcome, Verdict, not_applied
 from runs.wording import shortened_list
 
@@ -165,7 +165,7 @@ def headline(verdict: SignOff) -> str:
 
 def sign_off_text(verdict: SignOff) -> str:
     """Return the verdict, all findings and the metrics as text."""
-    return text(verdict, Layout(_head, shown=by_severity, with_place=True, with_not_applied=False, tail=_tail))
+    return text(verdict, TextLayout(_head, shown=by_severity, with_place=True, with_not_applied=False, tail=_tail))
 
 
 def _head(verdict: SignOff) -> Iterator[str]:

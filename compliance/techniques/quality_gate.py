@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from compliance.judge.record import not_applied_record
 from compliance.judge.rule import OURS, Need, check_of, decides
-from compliance.judge.text import Layout, by_severity, text
+from compliance.judge.text import TextLayout, by_severity, text
 from compliance.judge.verdict import Finding, Policy, Severity, Subject, Verdict, compared, judge, not_applied
 from compliance.techniques.declaration import (
     FIELD_NAMES,
@@ -91,7 +91,7 @@ class GateDetails:
                     "failing_rows": [
                         row.details.with_reference(failed_criteria=_texts(failed), refuted=row.outcome == "FAIL")
                         for row in rows
-                        if (failed := closing(row, self.strict))
+                        if (failed := closing_findings(row, self.strict))
                     ],
                     "review_required_rows": [
                         row.details.with_reference(review=[one.sentence for one in notes])
@@ -111,7 +111,7 @@ RowVerdict = Verdict[RowDetails]
 GateVerdict = Verdict[GateDetails]
 
 
-def closing(row: RowVerdict, strict: bool) -> list[Finding]:
+def closing_findings(row: RowVerdict, strict: bool) -> list[Finding]:
     """Return the findings on a row that close the gate."""
     return row.of("error", "warning") if strict else row.of("error")
 
@@ -139,13 +139,13 @@ def is_closed(verdict: GateVerdict) -> bool:
 
 
 def _word(row: RowVerdict, strict: bool) -> str:
-    return "FAIL" if closing(row, strict) else "warning" if row.of("warning") else "pass"
+    return "FAIL" if closing_findings(row, strict) else "warning" if row.of("warning") else "pass"
 
 
 def gate_text(verdict: GateVerdict) -> str:
     """Return the report as text: each row with its findings, then the outcome."""
     strict = verdict.details.strict
-    row_layout = Layout(
+    row_layout = TextLayout(
         lambda row: (f"{_word(row, strict)}: {row.name}  ({row.details.source})",),
         shown=_findings_on_row,
         with_place=True,
@@ -153,7 +153,7 @@ def gate_text(verdict: GateVerdict) -> str:
     )
     return text(
         verdict,
-        Layout(
+        TextLayout(
             part=row_layout,
             shown=lambda gate: sorted(gate.findings, key=lambda one: _SEVERITIES.index(one.severity)),
             with_place=True,
@@ -198,7 +198,7 @@ def gate_markdown(verdict: GateVerdict) -> str:
 
 def _last_line(verdict: GateVerdict) -> str:
     rows, strict = verdict.parts, verdict.details.strict
-    counts = f"{counted(len(rows), 'row')} checked, {sum(bool(closing(row, strict)) for row in rows)} failing"
+    counts = f"{counted(len(rows), 'row')} checked, {sum(bool(closing_findings(row, strict)) for row in rows)} failing"
     if verdict.details.not_matched:
         counts += f", {verdict.details.not_matched} without a declaration"
     how = "closed" if is_closed(verdict) else "open (with --strict: closed)"

@@ -19,7 +19,7 @@ from compliance.results.performance import error_records
 from compliance.results.truncate import is_truncated
 from compliance.trees.findings import MISSING, UNSAFE, Reads, is_folder, is_regular, is_safe, read_tree_text
 from compliance.trees.runs import free_seeds, log_findings, scenario_findings, violations
-from compliance.trees.tree_evidence import DETAIL, RESPONSES, STREAM_LATENCIES, Result, RunIdentity, read_log
+from compliance.trees.tree_evidence import DETAIL, RESPONSES, STREAM_LATENCIES, RunIdentity, TreeResult, read_log
 from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files.writing import sha256_of
@@ -77,7 +77,7 @@ MUST_NOT_BE_ZERO = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_m
     ("audit-errors", "error", OURS, "error records in the log of the audit run", "repeat the audit"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -> Reads[bool]:
+def check_audit_run(result: TreeResult, test: str, run: RunDir, detail: DetailLog) -> Reads[bool]:
     """Check the settings and numbers in the log of an audit run. The run need not be VALID.
 
     Returns:
@@ -111,7 +111,7 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
 class _Audit:
     """One audit of a result, and the runs that its texts describe."""
 
-    result: Result
+    result: TreeResult
     test: str
     folder: Path
     runs: Sequence[RunIdentity]
@@ -151,7 +151,7 @@ class _Audit:
      "run the audit's verification script on the submitted runs"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[RunIdentity]) -> Reads[bool]:
+def check_audit_texts(result: TreeResult, test: str, folder: Path, runs: Sequence[RunIdentity]) -> Reads[bool]:
     """Check the texts of an audit. Other checks report missing texts.
 
     Args:
@@ -195,7 +195,7 @@ def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[Ru
     return is_read
 
 
-def _scores_apart(result: Result, baseline: str, audit: str) -> Iterator[str]:
+def _scores_apart(result: TreeResult, baseline: str, audit: str) -> Iterator[str]:
     """Yield the scores in which the two runs of TEST01 differ too much. [checker] configuration.get_delta_perc"""
     for score in result.entry.targets_of(result.scenario_name):
         most = result.entry.audit_deltas.get(score, 0.1 if "99.9" in result.place.benchmark else 1.0)
@@ -307,7 +307,7 @@ WITHOUT_AUDIT_LOG = NotApplied(
 )
 
 
-def check_audit(result: Result) -> Generator[Finding | NotApplied, None, RunIdentity | None]:
+def check_audit(result: TreeResult) -> Generator[Finding | NotApplied, None, RunIdentity | None]:
     """Check TEST06 if its directory exists. Return its run, which is later compared with other runs."""
     scenario = result.scenario
     folder = result.tree.audit(result.place, TEST)
@@ -358,7 +358,7 @@ def _without(path: str, *rules: str) -> NotApplied:
      "check in verify_accuracy.txt", "repeat the audit"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def _check_text(result: Result, scenario: Scenario, path: Path) -> Reads[set[str] | None]:
+def _check_text(result: TreeResult, scenario: Scenario, path: Path) -> Reads[set[str] | None]:
     """Check the lines of verify_accuracy.txt, and return them; None if it is unreadable."""
     text = yield from read_tree_text(path, "audit-text")
     if text is None:
@@ -376,7 +376,7 @@ def _check_text(result: Result, scenario: Scenario, path: Path) -> Reads[set[str
     rank=Rank.AUDITS,
 )  # fmt: skip
 def _check_text_of_entries(
-    result: Result, scenario: Scenario, text: Path, lines: set[str], entries: list[AccuracyEntry]
+    result: TreeResult, scenario: Scenario, text: Path, lines: set[str], entries: list[AccuracyEntry]
 ) -> Iterator[Finding]:
     for stated, wanted, line in text_not_of(entries, lines, scenario):
         yield compared("audit-text-differs", False, stated, wanted, text, decided_by=[line] if line else [])
@@ -388,7 +388,7 @@ def _check_text_of_entries(
      "copy LoadGen's complete mlperf_log_accuracy.json into TEST06/accuracy"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def _read_entries(result: Result, path: Path, *, required: bool) -> Reads[list[AccuracyEntry] | None]:
+def _read_entries(result: TreeResult, path: Path, *, required: bool) -> Reads[list[AccuracyEntry] | None]:
     if not is_regular(path):
         if required or path.is_symlink():
             yield compared("audit-log", False, MISSING, "LoadGen's own log", path)
@@ -414,7 +414,7 @@ def _read_entries(result: Result, path: Path, *, required: bool) -> Reads[list[A
     rank=Rank.AUDITS,
 )
 def _check_entries(
-    result: Result, benchmark: Benchmark | None, scenario: Scenario, path: Path, entries: list[AccuracyEntry]
+    result: TreeResult, benchmark: Benchmark | None, scenario: Scenario, path: Path, entries: list[AccuracyEntry]
 ) -> Iterator[Finding]:
     model = None if result.is_open or benchmark is None else benchmark.model
     checks = judge_entries(
@@ -442,7 +442,7 @@ def _check_entries(
      "submit the logs of the audit run"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def _check_order(result: Result, test: str, detail: DetailLog) -> Reads[bool]:
+def _check_order(result: TreeResult, test: str, detail: DetailLog) -> Reads[bool]:
     """Compare the logged responses with the samples that the audit run issued. Return False without responses."""
     path = RunDir(result.tree.audit(result.place, test) / "accuracy").accuracy_log
     if not is_regular(path) or not is_safe(path.parent):

@@ -17,7 +17,7 @@ from compliance.judge.rule import OURS, Rank, decides
 from compliance.judge.verdict import Finding, compared
 from compliance.trees.audits import AUDIT_TEXTS, FALLBACK
 from compliance.trees.findings import is_regular, read_tree_text, value_of
-from compliance.trees.tree_evidence import Result
+from compliance.trees.tree_evidence import TreeResult
 from runs.benchmark import SCENARIOS
 from runs.rounds import model_of
 
@@ -46,7 +46,7 @@ _SCENARIOS = frozenset(name.lower() for name in (*SCENARIOS, "MultiStream"))
     needs=("text",),
     rank=Rank.LIMITS,
 )  # fmt: skip
-def check_scores(result: Result) -> Iterator[Finding]:
+def check_scores(result: TreeResult) -> Iterator[Finding]:
     """Check the scores in accuracy.txt and in the texts of audit directories."""
     path = result.tree.accuracy(result.place).accuracy_text
     for text_path in _texts(result):
@@ -68,7 +68,7 @@ def check_scores(result: Result) -> Iterator[Finding]:
             yield compared("accuracy-samples", False, stated, wanted, path, severity="warning", decided_by=[name])
 
 
-def _test07(result: Result, text: str) -> Iterator[tuple[str, TextFault]]:
+def _test07(result: TreeResult, text: str) -> Iterator[tuple[str, TextFault]]:
     """Yield datasets that TEST07 does not use, and a score of TEST07 that is too low or too high."""
     if unused := [name for name in datasets_in(text) if name != _DATASET]:
         yield "audit-numbers", TextFault(f"scores of {', '.join(unused)}", f"scores of {_DATASET}", unused[0])
@@ -85,7 +85,7 @@ def scores_in(path: Path) -> dict[str, float]:
     return numbers_in(_text_of(path))
 
 
-def _scores(result: Result, text: str) -> Iterator[tuple[str, TextFault]]:
+def _scores(result: TreeResult, text: str) -> Iterator[tuple[str, TextFault]]:
     """Yield scores that no system with the benchmark's model can reach. A score is a share or a percentage."""
     lines = text.splitlines()
     for score, limits in result.entry.targets_of(result.scenario_name).items():
@@ -111,7 +111,7 @@ def _scores(result: Result, text: str) -> Iterator[tuple[str, TextFault]]:
      "submit the text of this result's own runs"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_places(result: Result) -> Iterator[Finding]:
+def check_places(result: TreeResult) -> Iterator[Finding]:
     """Compare paths in texts with the benchmark and scenario of the result. Names of systems may differ."""
     names = {name.lower(): model_of(of) for name, of in result.tree.round.table.directories.items()}
     scenarios = {result.scenario_name.lower(), *(run.scenario.lower() for run in result.runs)}
@@ -123,7 +123,7 @@ def check_places(result: Result) -> Iterator[Finding]:
                 yield compared("text-place", False, ", ".join(sorted(named_parts)), " or ".join(sorted(allowed)), path)
 
 
-def _texts(result: Result) -> Iterator[Path]:
+def _texts(result: TreeResult) -> Iterator[Path]:
     yield result.tree.accuracy(result.place).accuracy_text
     for test in result.audits:
         folder = result.tree.audit(result.place, test)

@@ -9,7 +9,7 @@ from compliance.judge.rule import OURS, RERUN, Rank, decides
 from compliance.judge.verdict import Finding, compared
 from compliance.trees.findings import is_folder, is_regular, is_safe, object_or_empty
 from compliance.trees.tree import MAX_FILE_BYTES
-from compliance.trees.tree_evidence import Result
+from compliance.trees.tree_evidence import TreeResult
 from runs.errors import HarnessError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.record.layout import RunDir
@@ -26,14 +26,14 @@ _SAMPLES = 3
     ("responses-length", "warning", "[loadgen]", "length of logged responses, compared with token counts", RERUN),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_responses(result: Result) -> Iterator[Finding]:
+def check_responses(result: TreeResult) -> Iterator[Finding]:
     """Check the complete entries of each accuracy log: response lengths, and samples with identical responses."""
     for path in _logs(result):
         with suppress(HarnessError):  # other checks report the error
             yield from _check_entries(result, path, result.logged_samples(path).shown)
 
 
-def _check_entries(result: Result, path: Path, entries: Sequence[AccuracyEntry]) -> Iterator[Finding]:
+def _check_entries(result: TreeResult, path: Path, entries: Sequence[AccuracyEntry]) -> Iterator[Finding]:
     if result.entry.token_latencies:
         counted = [(one, len(one.data), one.token_count) for one in entries if one.token_count]
         wrong = [(one, size, tokens) for one, size, tokens in counted if size not in (4 * tokens, 8 * tokens)]
@@ -64,7 +64,7 @@ def _is_long(data: bytes) -> bool:
     ("log-line-ends", "warning", "[loadgen]", "carriage returns in a log", "submit the file that LoadGen wrote"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_line_ends(result: Result) -> Iterator[Finding]:
+def check_line_ends(result: TreeResult) -> Iterator[Finding]:
     """Find logs that an editor or a converter changed. LoadGen writes carriage returns on Windows only."""
     tree, place = result.tree, result.place
     system = object_or_empty(tree.system(place.division, place.organization, place.system))
@@ -77,7 +77,7 @@ def check_line_ends(result: Result) -> Iterator[Finding]:
             yield compared("log-line-ends", False, f"{count:,}", "0", path)
 
 
-def _logs(result: Result) -> Iterator[Path]:
+def _logs(result: TreeResult) -> Iterator[Path]:
     tree, place = result.tree, result.place
     folders = [tree.accuracy(place).root, tree.performance(place).root]
     folders += [tree.audit(place, test) / "accuracy" for test in result.audits]

@@ -10,12 +10,12 @@ from compliance.judge.verdict import Finding, compared
 from compliance.results.truncate import CUT, SHOWN_BYTES, is_truncated
 from compliance.trees.findings import MISSING, Reads, is_folder, is_regular, read_tree_bytes
 from compliance.trees.tree import MAX_FILE_BYTES
-from compliance.trees.tree_evidence import POWER_LOG, Result, check_hash, check_text
+from compliance.trees.tree_evidence import POWER_LOG, TreeResult, check_hash, check_text
 from runs.loadgen.detail_log import power_time
 from runs.record.layout import RunDir
 
 
-def check_accuracy_files(result: Result, run: RunDir) -> Iterator[Finding]:
+def check_accuracy_files(result: TreeResult, run: RunDir) -> Iterator[Finding]:
     """Check the files of an accuracy run."""
     yield from result.text_read[0]
     yield from _check_size(run, result)
@@ -29,7 +29,7 @@ def check_accuracy_files(result: Result, run: RunDir) -> Iterator[Finding]:
     ("accuracy-shape", "error", "tools/submission/truncate_accuracy_log.py", "truncation of the accuracy log",
      "truncate LoadGen's own log with tools/submission/truncate_accuracy_log.py"),
 )  # fmt: skip
-def _check_size(run: RunDir, result: Result) -> Iterator[Finding]:
+def _check_size(run: RunDir, result: TreeResult) -> Iterator[Finding]:
     path, most = run.accuracy_log, result.tree.round.table.max_accuracy_log_bytes
     content = yield from read_tree_bytes(path, "accuracy-size", 64 * 1024)
     if content is None:
@@ -64,7 +64,7 @@ def _shape_problems(content: bytes, truncated: bool) -> Iterator[tuple[str, str]
     ("accuracy-files", "error", "[checker] accuracy_check.extra_files_check",
      "pictures or videos of the accuracy run", "copy the missing files from the accuracy run"),
 )  # fmt: skip
-def _check_folders(run: RunDir, result: Result) -> Iterator[Finding]:
+def _check_folders(run: RunDir, result: TreeResult) -> Iterator[Finding]:
     """Check the pictures or videos that the round requires of a benchmark."""
     for name, wanted in result.entry.accuracy_folders.items():
         folder = run.root / name
@@ -89,7 +89,7 @@ _FILES = ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.lo
      "submit the readings of the run; synchronize the clocks of the power meter and of LoadGen's host"),
     needs=("power",),
 )  # fmt: skip
-def check_power(result: Result) -> Iterator[Finding]:
+def check_power(result: TreeResult) -> Iterator[Finding]:
     """Check the files and readings of a power measurement; the power result itself is not computed."""
     run = result.tree.performance(result.place)
     folder = run.root.parent

@@ -21,8 +21,8 @@ from compliance.trees.tree_evidence import (
     SIZE,
     SIZES,
     WHOLE_LOG,
-    Result,
     RunIdentity,
+    TreeResult,
     TreeRun,
     without_root,
 )
@@ -77,7 +77,7 @@ def log_findings(run: RunDir, detail: DetailLog) -> list[Finding]:
         return [damaged_run(run, error)]
 
 
-def free_seeds(result: Result) -> str:
+def free_seeds(result: TreeResult) -> str:
     """Return the reason why seeds are not checked; empty if they are checked."""
     return OPEN_IS_FREE if result.benchmark is None and result.is_open else ""
 
@@ -95,7 +95,7 @@ def logged_scenario(run: TreeRun) -> Iterator[Finding]:
     yield from scenario_findings(rule_of(run, "scenario"), run.of, run.detail)
 
 
-def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[Finding]:
+def scenario_findings(rule: str, result: TreeResult, detail: DetailLog) -> Iterator[Finding]:
     """Compare the scenario of a log with its directory. Edge systems may infer it from another scenario."""
     wanted, logged = result.loadgen_scenario, detail.scenario
     if wanted is None or logged == wanted:
@@ -188,7 +188,7 @@ def accuracy_samples(run: TreeRun) -> Iterator[Finding]:
     needs=("log", "conf"),
     rank=Rank.SETTINGS,
 )  # fmt: skip
-def check_user_conf(result: Result) -> Iterator[Finding]:
+def check_user_conf(result: TreeResult) -> Iterator[Finding]:
     """Compare the lines of user.conf with the performance log. Lines that differ are compared with the accuracy log.
 
     If LoadGen's name of the model is unknown, a line for all models counts only for keys that no line of a named
@@ -238,7 +238,7 @@ def _logged(mismatch: Mismatch) -> str:
     ("log-dates", "warning", OURS, "time between the runs of a result", "repeat the runs"),
     rank=Rank.SETTINGS,
 )  # fmt: skip
-def check_one_configuration(result: Result) -> Iterator[Finding]:
+def check_one_configuration(result: TreeResult) -> Iterator[Finding]:
     """Compare the configurations and the dates of the runs of a result."""
     runs = [run for run in result.runs if run.identity]
     keys = [key for key in IDENTITY if result.one_size or key != SIZE]
@@ -271,7 +271,7 @@ def check_one_configuration(result: Result) -> Iterator[Finding]:
     also=("perf-tokens-accuracy",),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_tokens(result: Result) -> Iterator[Finding | NotApplied]:
+def check_tokens(result: TreeResult) -> Iterator[Finding | NotApplied]:
     """Compare output tokens per sample (tokens/s ÷ samples/s) with accuracy.txt and with the audit runs."""
     runs: list[RunIdentity] = result.runs
     text, performance = result.tree.accuracy(result.place).accuracy_text, runs[0] if runs else None

@@ -33,7 +33,7 @@ from compliance.trees.runs import (
     violations,
 )
 from compliance.trees.tree import OPEN_IS_FREE, Place
-from compliance.trees.tree_evidence import DETAIL, Result, RunIdentity, TreeRun, read_log
+from compliance.trees.tree_evidence import DETAIL, RunIdentity, TreeResult, TreeRun, read_log
 from runs.benchmark import Scenario
 from runs.files.writing import sha256_of
 from runs.record.layout import RunDir
@@ -87,12 +87,12 @@ class PlaceDetails:
     runs: list[RunIdentity]
 
 
-def _measurements(result: Result) -> Iterator[Finding]:
+def _measurements(result: TreeResult) -> Iterator[Finding]:
     """Check the description of the system's measurements."""
     yield from check_measurements(result.tree, result.place)
 
 
-def _performance(result: Result) -> Iterator[Finding]:
+def _performance(result: TreeResult) -> Iterator[Finding]:
     """Check that the logs of the performance run are readable, and store the values that identify it."""
     run = result.performance
     yield from run.log_read[0]
@@ -100,7 +100,7 @@ def _performance(result: Result) -> Iterator[Finding]:
         result.runs.append(RunIdentity.of("performance", run.dir, run.detail))
 
 
-def _accuracy(result: Result) -> Iterator[Finding]:
+def _accuracy(result: TreeResult) -> Iterator[Finding]:
     """Check the files of the accuracy run, and store the values that identify it."""
     accuracy_run = result.accuracy
     run = accuracy_run.dir
@@ -121,7 +121,7 @@ def _accuracy(result: Result) -> Iterator[Finding]:
     ("tree-benchmark", "error", "[checker] loader.Loader.load", "benchmark directory", "rename the directory"),
     ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "scenario name", "rename the directory"),
 )  # fmt: skip
-def _names(result: Result) -> Iterator[Finding]:
+def _names(result: TreeResult) -> Iterator[Finding]:
     """Check that the directories are named after a benchmark of the round and one of its scenarios."""
     tree, place, name = result.tree, result.place, result.benchmark_name
     folder = tree.scenario(place)
@@ -135,13 +135,13 @@ def _names(result: Result) -> Iterator[Finding]:
         yield compared("tree-scenario", False, place.scenario, f"a scenario of {name}: {names}", folder)
 
 
-def _unread_scores(result: Result) -> Iterator[NotApplied]:
+def _unread_scores(result: TreeResult) -> Iterator[NotApplied]:
     """Yield the rules that need all scores, if some of them cannot be read."""
     if result.benchmark is not None and (why := result.accuracy.absent("scores")):
         yield NotApplied(why, tuple(rule for check in _OUR_ACCURACY for rule in check.rules), lacks_input=True)
 
 
-def _test06(result: Result) -> Iterator[Finding | NotApplied]:
+def _test06(result: TreeResult) -> Iterator[Finding | NotApplied]:
     """Check TEST06 if its directory exists."""
     run = yield from check_audit(result)
     if run is not None:
@@ -149,7 +149,7 @@ def _test06(result: Result) -> Iterator[Finding | NotApplied]:
 
 
 @decides("tree", needs=("audit",), also=("audit-settings", "audit-errors", "audit-order"))
-def _other_audits(result: Result) -> Iterator[Finding | NotApplied]:
+def _other_audits(result: TreeResult) -> Iterator[Finding | NotApplied]:
     """Check the runs of audits other than TEST06. Their logs may be copies or contain contradictions."""
     is_checked = has_responses = False
     logs = {identity.detail for identity in result.runs}
@@ -172,7 +172,7 @@ def _other_audits(result: Result) -> Iterator[Finding | NotApplied]:
 
 
 @decides("tree", needs=("audit",), also=("audit-verdict", "audit-fallback", "audit-numbers"))
-def _texts(result: Result) -> Iterator[Finding | NotApplied]:
+def _texts(result: TreeResult) -> Iterator[Finding | NotApplied]:
     """Check the texts of all audits except TEST06."""
     read = set()
     for test in AUDIT_TEXTS:
@@ -187,7 +187,7 @@ def _texts(result: Result) -> Iterator[Finding | NotApplied]:
 
 
 @decides("tree", applies=lambda result: OPEN_IS_FREE if result.is_open else "", also=("audit-missing",))
-def _required_audits(result: Result) -> Iterator[Finding]:
+def _required_audits(result: TreeResult) -> Iterator[Finding]:
     """Check that the required audits and their files exist."""
     for test in result.entry.audits:
         folder = result.tree.audit(result.place, test)
@@ -226,7 +226,7 @@ _RESULT: tuple[Check, ...] = (
 _FOLDERS: dict[Callable[..., object], str] = {_performance: "performance", _accuracy: "accuracy", _test06: TEST}
 
 
-def damage(subject: Result | TreeRun, check: Check, error: Exception) -> Finding:
+def damage(subject: TreeResult | TreeRun, check: Check, error: Exception) -> Finding:
     """Report an exception as a finding, because untrusted content must not end the other checks."""
     if isinstance(subject, TreeRun):
         return damaged_run(subject.dir, error)
@@ -234,7 +234,7 @@ def damage(subject: Result | TreeRun, check: Check, error: Exception) -> Finding
     return compared("log-damaged", False, f"{type(error).__name__}: {error}", "", folder)
 
 
-def presented_on_result(subject: Result | TreeRun, findings: list[Finding]) -> list[Finding]:
+def presented_on_result(subject: TreeResult | TreeRun, findings: list[Finding]) -> list[Finding]:
     """Return the violated rules as the report of a tree shows them."""
     if isinstance(subject, TreeRun):
         return presented(subject.of.tree.root, violations(subject.dir, findings))

@@ -72,7 +72,7 @@ SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_
 
 
 @dataclass(eq=False)
-class Result(Subject):
+class TreeResult(Subject):
     """One scenario of one system: the claims of its directories, its runs and its audits."""
 
     tree: Tree
@@ -262,10 +262,10 @@ class RunIdentity:
 class TreeRun(RunEvidence):
     """A run in a tree. It has only LoadGen's files. If this harness cannot run its benchmark, only logs are checked."""
 
-    of: Result = None  # type: ignore[assignment]  # Fields before it have defaults; `of_result` sets it.
+    of: TreeResult = None  # type: ignore[assignment]  # Fields before it have defaults; `of_result` sets it.
 
     @classmethod
-    def of_result(cls, result: Result, name: str, run_dir: RunDir) -> Self:
+    def of_result(cls, result: TreeResult, name: str, run_dir: RunDir) -> Self:
         """Return the run with a name (performance or accuracy)."""
         mode = PERFORMANCE if name == "performance" else ACCURACY
         return cls(run_dir, result.scenario, result.benchmark, foreign=True, claimed_mode=mode, of=result)
@@ -397,7 +397,7 @@ def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario
      "scores in accuracy.txt", FIX),
     also=("accuracy-target", "accuracy-samples"),
 )  # fmt: skip
-def check_text(path: Path, result: Result) -> Reads[tuple[bool, str]]:
+def check_text(path: Path, result: TreeResult) -> Reads[tuple[bool, str]]:
     """Read accuracy.txt as the official checker does."""
     text = yield from read_tree_text(path, "accuracy-text")
     if text is None:

@@ -9,7 +9,7 @@ _NAME, _VALUE = 14, 10
 _COLUMN = 34  # width of a system in the first line
 
 
-def header(record: AbRecord) -> Iterator[str]:
+def header_lines(record: AbRecord) -> Iterator[str]:
     """Yield the lines with the systems."""
     if len(record.systems) == 2 and all(len(one.target) <= _COLUMN for one in record.systems):
         yield "   ".join(printable(f"{one.name} {one.target}").ljust(_COLUMN) for one in record.systems).rstrip()
@@ -136,9 +136,9 @@ def _drifts(name: str, changes: Sequence[AbChange]) -> Iterator[str]:
             )
 
 
-def closing(record: AbRecord) -> Iterator[str]:
+def closing_lines(record: AbRecord) -> Iterator[str]:
     """Yield all lines of a comparison."""
-    yield from header(record)
+    yield from header_lines(record)
     for load in range(len(record.loads)):
         full = record.saturated_at(load)
         yield load_line(record, load)

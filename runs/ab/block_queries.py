@@ -13,7 +13,7 @@ from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
 from runs.record.requests_log import NO_TIME, RequestTable
 
-Values = NDArray[np.float64]
+QueryValues = NDArray[np.float64]
 _SHORTEST_S = 1e-6  # latencies of 0 have no logarithm
 
 
@@ -21,11 +21,11 @@ _SHORTEST_S = 1e-6  # latencies of 0 have no logarithm
 class SystemQueries:
     """The queries of one system in one block, in the order of issue. Times are in s from the first arrival."""
 
-    arrived_s: Values
-    latency_s: Values
-    ttft_s: Values | None  # None without first tokens
-    tpot_s: Values | None  # 0 for a response of one token
-    output_tokens: Values
+    arrived_s: QueryValues
+    latency_s: QueryValues
+    ttft_s: QueryValues | None  # None without first tokens
+    tpot_s: QueryValues | None  # 0 for a response of one token
+    output_tokens: QueryValues
     late_s: float = 0.0  # mean delay of the client before a query is issued
     start_s: float = 0.0  # time of the first arrival of the block, from the epoch
 
@@ -33,7 +33,7 @@ class SystemQueries:
         return len(self.latency_s)
 
     @property
-    def done_s(self) -> Values:
+    def done_s(self) -> QueryValues:
         return self.arrived_s + self.latency_s
 
     @property
@@ -43,9 +43,9 @@ class SystemQueries:
         window = arrival_window(arrived_s, self.latency_s)
         return window is not None and window.is_saturated
 
-    def times_s(self, latency: str) -> Values | None:
+    def times_s(self, latency: str) -> QueryValues | None:
         """Return the times of a latency: ttft, tpot or latency."""
-        values: Values | None = getattr(self, f"{latency}_s")
+        values: QueryValues | None = getattr(self, f"{latency}_s")
         return None if values is None else np.maximum(values, _SHORTEST_S)
 
 
@@ -90,7 +90,12 @@ def _closed(table: RequestTable, submit_ns: NDArray[np.int64]) -> SystemQueries:
 
 
 def _queries_of(
-    arrived_s: Values, latency_s: Values, ttft_s: Values | None, table: RequestTable, late_s: float, start_s: float
+    arrived_s: QueryValues,
+    latency_s: QueryValues,
+    ttft_s: QueryValues | None,
+    table: RequestTable,
+    late_s: float,
+    start_s: float,
 ) -> SystemQueries:
     later_tokens = np.maximum(table.output_tokens - 1, 1)
     tpot_s = None if ttft_s is None else np.where(table.output_tokens > 1, latency_s - ttft_s, 0.0) / later_tokens

@@ -23,7 +23,7 @@ from runs.numbers.intervals import (
     needed_factor,
 )
 
-Values = NDArray[np.float64]
+BlockValues = NDArray[np.float64]
 
 MIN_TWINS = 8  # minimum number of twins in a batch
 _BATCH_LATENCIES = 2.0  # minimum duration of a batch, in median latencies
@@ -46,7 +46,7 @@ class AbQuantity:
     def needed(self) -> int:
         return MIN_TWINS if self.percentile is None else _NEEDED[self.percentile]
 
-    def level(self, values: Values) -> float:
+    def level(self, values: BlockValues) -> float:
         """Return the logarithm of the quantity of many queries."""
         if self.percentile is None:
             return float(np.log(values).mean())
@@ -70,8 +70,8 @@ def quantities_of(kind: LoadKind, *, has_first_tokens: bool) -> list[AbQuantity]
 class PairValues:
     """The changes of one quantity: a logarithm and a time for each pair or batch, and the logarithms of both levels."""
 
-    values: Values
-    times_s: Values
+    values: BlockValues
+    times_s: BlockValues
     base: float | None
     level: float | None
 
@@ -114,7 +114,7 @@ def twin_values(blocks: Sequence[Block], system: int, quantity: AbQuantity) -> P
     return PairValues(values, moments_s, *levels)
 
 
-def _stream(blocks: Sequence[Block], system: int, latency: str) -> Values | None:
+def _stream(blocks: Sequence[Block], system: int, latency: str) -> BlockValues | None:
     parts = [block[system].times_s(latency) for block in blocks]
     return None if any(part is None for part in parts) else np.concatenate([part for part in parts if part is not None])
 
@@ -226,7 +226,7 @@ def _verdict(interval: Interval, precision: float, *, higher_is_better: bool) ->
     return "equal" if inside else "undecided"
 
 
-def _drift(values: Values, error: float, precision: float) -> list[float] | None:
+def _drift(values: BlockValues, error: float, precision: float) -> list[float] | None:
     """Return the mean change of both halves if they differ by more than the precision and their noise."""
     half = len(values) // 2
     if half < MIN_VALUES:

@@ -36,7 +36,7 @@ def _share(value: object) -> float:
     return float(match[1]) / 100
 
 
-Share = Annotated[float, BeforeValidator(_share)]
+PercentOption = Annotated[float, BeforeValidator(_share)]
 
 
 class AbOptions(CheckedOptions):
@@ -50,14 +50,14 @@ class AbOptions(CheckedOptions):
         "COMMAND",
         [],
     )
-    precision: Annotated[Share, Field(gt=0)] = _ab(
+    precision: Annotated[PercentOption, Field(gt=0)] = _ab(
         "Stop when each 95% interval of a mean is at most ± this. Default: 2%.",
         "PERCENT%",
         0.02,
         example="2%",
     )
     max_time: DurationS = _ab("Stop after this time: 90s or 20m. Default: 20m.", "TIME", 1200.0, example="20m")
-    fail_if_slower: Share | None = _ab(
+    fail_if_slower: PercentOption | None = _ab(
         "Exit with code 1 if a quantity is worse than that of A by more than this, and its interval excludes 0.",
         "PERCENT%",
         example="3%",

@@ -545,7 +545,7 @@ class _Session:
         if not has_page:
             return
         if self._record.changes or self._record.sentences:
-            for line in ab_text.closing(self._record):
+            for line in ab_text.closing_lines(self._record):
                 say(self._console, line)
         say(self._console, write_ab_page(self._ab.folder))
 

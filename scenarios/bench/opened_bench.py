@@ -45,7 +45,7 @@ def conditions_with(bench: Bench, facts: Facts, before: Conditions) -> Condition
     )
 
 
-def open_record(bench: Bench, now: Conditions, console: Console, restart_changed: bool) -> BenchRecord:
+def open_bench_record(bench: Bench, now: Conditions, console: Console, restart_changed: bool) -> BenchRecord:
     """Return the record of the directory, or a new one.
 
     Raises:

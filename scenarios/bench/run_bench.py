@@ -29,7 +29,7 @@ from scenarios.bench.ladder import (
     next_run,
 )
 from scenarios.bench.live import LiveRun
-from scenarios.bench.opened_bench import DISCARDED, LOCK, conditions_with, open_record, planned_conditions
+from scenarios.bench.opened_bench import DISCARDED, LOCK, conditions_with, open_bench_record, planned_conditions
 from scenarios.bench.run_files import repeated_rows, run_folder, scenario_of, write_run_files
 from scenarios.console import say
 from scenarios.discarded import set_aside
@@ -88,7 +88,7 @@ def run_bench(bench: Bench, console: Console, *, restart_changed: bool = False, 
 
     def work() -> ExitCode:
         remove_temporary(bench.folder)
-        record = open_record(bench, conditions, console, restart_changed)
+        record = open_bench_record(bench, conditions, console, restart_changed)
         with engine_keeper(config, bench.folder) as keeper:
             if keeper is not None:
                 keeper.engine_plan = prepared.plan
@@ -125,7 +125,7 @@ class _Runs:
         try:
             with if_abandoned(lambda error: self._end("interrupted", error, has_page=False)):
                 if self._record.runs:
-                    self._say(table.header(self._record))
+                    self._say(table.column_names(self._record))
                 for run in self._record.runs:
                     table.show(self._console, self._record, run)
                 self._climb()
@@ -289,7 +289,7 @@ class _Runs:
         self._update(**update)
         if len(runs) == 1:
             self._choose_percentile(lowest_rate(self._ladder, steady_rate(runs)))
-            self._say(table.header(self._record))
+            self._say(table.column_names(self._record))
         table.show(self._console, self._record, run)
         write_files(self._bench, self._record)
 
@@ -310,6 +310,6 @@ class _Runs:
         if not has_page:
             return
         page = write_files(self._bench, self._record)
-        for text in table.closing(self._record):
+        for text in table.bench_closing(self._record):
             self._say(text)
         self._say(page)

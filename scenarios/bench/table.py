@@ -19,7 +19,7 @@ _STYLES = {
 }  # fmt: skip
 
 
-def header(record: BenchRecord) -> str:
+def column_names(record: BenchRecord) -> str:
     """Return the names of the columns. Latencies are in ms."""
     high = record.percentile or "max"
     names = ("offered", "done", "tok/s", "open", "TTFT p50", high, "≤", "TPOT p50", high, "in limits")
@@ -61,7 +61,7 @@ def reasons(run: BenchRun) -> Iterator[str]:
         yield from (f"  {reason}" for reason in run.reasons)
 
 
-def closing(record: BenchRecord) -> Iterator[str]:
+def bench_closing(record: BenchRecord) -> Iterator[str]:
     """Yield lines on the best rate, its second run, and the causes that may distort the numbers."""
     runs = {run.number: run for run in record.runs}
     best = record.best

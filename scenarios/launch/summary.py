@@ -97,7 +97,7 @@ def closing_summary(
         line(f"{plan.scenario} performance: {verdict}{size}")
         if doubt:
             line(f"  why: {doubt}: check that the server has the model of --model-path")
-        for text in number_lines(result, run.benchmark.limits):
+        for text in result_lines(result, run.benchmark.limits):
             line(f"  {text}")
     else:
         from compliance.accuracy.accuracy_files import ACCURACY_OUTCOMES
@@ -132,7 +132,7 @@ def closing_summary(
     line(f"  {page}")
 
 
-def number_lines(result: RunNumbers, official: TokenLimits | None) -> list[str]:
+def result_lines(result: RunNumbers, official: TokenLimits | None) -> list[str]:
     """Return LoadGen's numbers of a performance run: rates, then a table of latencies with their limits."""
     reported = result.reported
     if reported is None:

@@ -25,7 +25,7 @@ END_POLL_S = 0.005
 
 
 @dataclass
-class ClientLateness:
+class ClientDelays:
     """The distributions of a client's delays over its timed queries; see the fields of `ServerClient`."""
 
     issue_to_wire: Lateness = field(default_factory=Lateness)
@@ -59,7 +59,7 @@ class Client:
     def __post_init__(self) -> None:
         text = TextResponses(is_tokenized=self.texts.counts) if self.texts else None
         self.record = ServerClient(server=self.address.url, text=text)
-        self.lateness = ClientLateness()
+        self.lateness = ClientDelays()
         self.token_counts = TokenCounts(self.texts is not None and self.texts.counts)  # of all responses of text
         self.reasons_come_early = False  # True if text follows a finish reason, so that the reason is not the end
         self._lag = LagMeter(asyncio.get_running_loop())  # lag of the event loop

@@ -24,7 +24,7 @@ from compliance.audits.caching_steps import (
     MAX_CHANCE_OF_FAIL,
     MAX_RUNS,
     REFERENCE,
-    AuditOutcome,
+    CachingOutcome,
     CachingRun,
     Measurement,
     Plan,
@@ -149,14 +149,14 @@ class OutputCaching(AuditTest[CachingOptions]):
         new, issued = _count_new(measured, runs)
         outcome = next_step(plan, measured)
         checks = [_completeness(run, plan.threshold) for run in runs]
-        checks += [*(outcome.findings if isinstance(outcome, AuditOutcome) else ()), *_broken_evidence(runs)]
+        checks += [*(outcome.findings if isinstance(outcome, CachingOutcome) else ()), *_broken_evidence(runs)]
         failed = [check for check in checks if not check.passed]
         if not failed:
             _check_decided(outcome)
         self.need(runs, 2)
         checks += [check for run in runs for check in _direct_evidence(run) if check.passed]
         references, tests, notes = measured[:1], measured[-1:], ""
-        if isinstance(outcome, AuditOutcome) and outcome.tests:
+        if isinstance(outcome, CachingOutcome) and outcome.tests:
             references, tests = list(outcome.references), list(outcome.tests)
             notes = "".join(f"; left out: {note}" for note in outcome.notes)
         by_run = dict(zip((one.run for one in measured), runs, strict=True))
@@ -221,7 +221,7 @@ def _plan(request: CachingRequest) -> Plan:
     )
 
 
-def _check_decided(outcome: CachingRun | AuditOutcome) -> None:
+def _check_decided(outcome: CachingRun | CachingOutcome) -> None:
     """Raise an error if no further run can decide, or a run is missing."""
     name = OutputCaching.name
     if isinstance(outcome, CachingRun):

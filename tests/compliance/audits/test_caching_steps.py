@@ -11,7 +11,7 @@ from compliance.audits.caching_steps import (
     MAX_ROUNDS,
     MAX_RUNS,
     REFERENCE,
-    AuditOutcome,
+    CachingOutcome,
     CachingRun,
     Measurement,
     Plan,
@@ -33,7 +33,7 @@ def simulate_audit(
     lengths: Lengths = lambda row: (100, 50.0),
     threshold: float = 0.1,
     **plan: object,
-) -> tuple[AuditOutcome, list[Measurement]]:
+) -> tuple[CachingOutcome, list[Measurement]]:
     """Simulate an audit of SingleStream. Return its outcome and its runs."""
     done: list[Measurement] = []
     audit_plan = Plan(samples, rows, threshold, **plan)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from compliance.techniques.declaration_rules import validate
 from compliance.techniques.engine_facts import facts_of_run, misdeclared
 from compliance.techniques.quality_gate import (
     GateVerdict,
-    closing,
+    closing_findings,
     gate_markdown,
     gate_status,
     gate_text,
@@ -129,7 +129,7 @@ _DECLARED = {"pair_registered", "status_known", "draft_model_declared"}  # rules
 )
 def test_each_row_fails_exactly_its_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
     strict, outcome = judge_at_gate(given_row, strict=True), judge_at_gate(given_row)
-    assert [failure.slug for failure in closing(strict.parts[0], True)] == failed
+    assert [failure.slug for failure in closing_findings(strict.parts[0], True)] == failed
     assert is_closed(strict) is bool(failed)
     claimed = given_row.get("support_status") == "supported"
     unsupported = claimed and given_row["mechanism"] in ("kv_quantization", "magic")
@@ -166,7 +166,7 @@ def test_rows_without_declaration_close_only_a_strict_gate() -> None:
 )
 def test_a_baseline_row_with_a_lossy_option_closes_the_gate(shown: dict[str, Any]) -> None:
     outcome = judge_at_gate(row(**shown))
-    assert [failure.slug for failure in closing(outcome.parts[0], False)] == ["mechanism_misdeclared"]
+    assert [failure.slug for failure in closing_findings(outcome.parts[0], False)] == ["mechanism_misdeclared"]
     assert is_closed(outcome)
 
 

@@ -16,7 +16,7 @@ from runs.bench.single_run import bench_of_run
 from runs.errors import InputError
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable, read_request_table
-from scenarios.bench.table import closing, token_gaps
+from scenarios.bench.table import bench_closing, token_gaps
 from scenarios.status.result_rows import COLUMNS
 from tests.support.runs.dummy_runs import DummyRuns
 
@@ -97,7 +97,7 @@ def test_inter_token_latencies_are_measured_and_written(tmp_path: Path) -> None:
     assert (run.itl.p50, run.itl.p95, run.itl.p99, run.tokens_per_part) == (1.0, 3.0, 3.0, 1.0)
     record = record_of(run)
     assert list(token_gaps(run)) == ["  ITL p50 1  p95 3  p99 3 ms"]
-    assert "ITL not measured" not in " ".join(closing(record))
+    assert "ITL not measured" not in " ".join(bench_closing(record))
     saved = vllm_result(record, run, requests)
     assert (saved["median_itl_ms"], saved["p99_itl_ms"]) == (1.0, 3.0)
     assert [len(gaps) + 1 for gaps in saved["itls"]] == saved["output_lens"] == requests.output_tokens.tolist()
@@ -109,7 +109,7 @@ def test_inter_token_latencies_are_measured_and_written(tmp_path: Path) -> None:
 def test_itl_is_omitted_without_token_times() -> None:
     run = bench_of_run(DUMMY_RUNS("Server")).runs[0]
     assert run.itl is None
-    assert "ITL not measured" in " ".join(closing(record_of(run)))
+    assert "ITL not measured" in " ".join(bench_closing(record_of(run)))
     assert not [name for name in vllm_result(record_of(run), run) if "itl" in name]
 
 

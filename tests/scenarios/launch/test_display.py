@@ -12,7 +12,7 @@ from runs.record.layout import RunDir
 from runs.record.progress import Progress
 from runs.rounds import TokenLimits
 from scenarios.launch.display import Display, LogTail, progress_lines, time_to_go_s
-from scenarios.launch.summary import number_lines
+from scenarios.launch.summary import result_lines
 from tests.support.runs.dummy_runs import DummyRuns
 
 
@@ -148,6 +148,6 @@ def test_results_show_applied_and_official_limits() -> None:
     for tpot_ns, header, shown in ((None, "p99 limit", ["100"]), (10**8, "p99 limit", ["100"]),
                                    (4 * 10**7, "p99 limit   official p99", ["100", "40"])):  # fmt: skip
         official = None if tpot_ns is None else TokenLimits(ttft_ns=2 * 10**9, tpot_ns=tpot_ns)
-        *_, head, _, row, _ = number_lines(result, official)
+        *_, head, _, row, _ = result_lines(result, official)
         assert head.endswith(f"p99   {header}")
         assert row.split()[5:] == shown

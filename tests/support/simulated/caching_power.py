@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.audits.caching_steps import REFERENCE, AuditOutcome, CachingRun, Measurement, Plan, next_step
+from compliance.audits.caching_steps import REFERENCE, CachingOutcome, CachingRun, Measurement, Plan, next_step
 from compliance.audits.catalog.output_caching import DEFAULT_SAMPLES, DEFAULT_THRESHOLD, MIN_DEFAULT_SAMPLES
 from compliance.audits.pace import TTFT_THRESHOLD, Pace
 from qsl.tokenizers import BOS_ID, EOS_ID
@@ -317,7 +317,7 @@ def _lengths(samples: tuple[int, ...]) -> dict[int, tuple[int, float]]:
     return {index: (len(_prompt(index)), float(_output_tokens(index))) for index in samples}
 
 
-def audit(system: System, disturbance: Disturbance, chance: Chance) -> tuple[AuditOutcome, int]:
+def audit(system: System, disturbance: Disturbance, chance: Chance) -> tuple[CachingOutcome, int]:
     """Simulate one audit. Return its outcome, and the number of runs."""
     run_s = max(2.0, DEFAULT_SAMPLES * system.sample_ms / 1e3)
     machine, now_s = disturbance(chance, run_s), 0.0
