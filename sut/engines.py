@@ -69,9 +69,11 @@ def refuse_options_of_others(kind: EngineKind[Any], options: BaseModel) -> None:
     for other_kind in KINDS.values():
         foreign = options.model_fields_set & (other_kind.options.model_fields.keys() - kind.options.model_fields.keys())
         for name in sorted(foreign):
-            if getattr(options, name) != other_kind.options.model_fields[name].get_default(call_default_factory=True):
+            value = getattr(options, name)
+            if value != other_kind.options.model_fields[name].get_default(call_default_factory=True):
                 flag = "--" + name.replace("_", "-")
+                keys = f" {', '.join(value)}" if isinstance(value, dict) else ""
                 mistakes.add(
-                    f"the {kind.name} engine takes no {flag}", f"remove {flag}, or use --engine {other_kind.name}"
+                    f"the {kind.name} engine takes no {flag}{keys}", f"remove {flag}, or use --engine {other_kind.name}"
                 )
     mistakes.refuse()

@@ -130,7 +130,7 @@ def test_a_closed_loop_is_not_eligible_and_reports_first_tokens() -> None:
     ("values", "words"),
     [
         ({"vllm": True}, "--vllm and --engine dummy contradict"),
-        ({"engine_arg": {"max_num_seqs": 4}}, "the dummy engine takes no --engine-arg"),
+        ({"engine_arg": {"max_num_seqs": 4}}, "the dummy engine takes no --engine-arg max_num_seqs"),
         ({"dtype": "half"}, "the dummy engine takes no"),
         ({"tensor_parallel_size": 2}, "the dummy engine takes no"),
         ({"lg_model_name": "llama3_1-8b-interactive"}, "only Interactive may use the key"),
