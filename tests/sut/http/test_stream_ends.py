@@ -114,7 +114,7 @@ async def test_token_gaps_are_recorded_only_for_streamed_responses(name: str) ->
     else:
         assert gaps is not None
         assert len(gaps) == (7 if name in ("openai-chat", "llama.cpp") else 1)
-        assert sum(gaps) >= PAUSE_S * 1e9
+        assert sum(gaps) >= 0.5 * PAUSE_S * 1e9  # the first read may be late
 
 
 LATE: dict[str, tuple[list[Step], str]] = {
