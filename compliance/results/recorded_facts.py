@@ -10,9 +10,9 @@ from compliance.results.log_arithmetic import contradicted
 from compliance.results.run_evidence import RunEvidence
 from runs.attestation.attestation import read_attestation
 from runs.errors import HarnessError
-from runs.files.fields import flat_fields
 from runs.loadgen.summary_log import Contradiction
 from runs.numbers.result import read_result
+from runs.record.fingerprint import flat_facts
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
 from runs.record.observed import Contention
@@ -31,10 +31,10 @@ def _process(run: RunEvidence, manifest: Manifest) -> Contradictions:
     """Compare the process IDs in engine.log with the processes of the run."""
     run_processes = {manifest.pid, *(replica.pid for replica in manifest.replicas)}
     is_kept = manifest.plan.replicas is not None and manifest.plan.replicas.kept is not None
-    strangers = sorted(run.engine_log.processes - run_processes)
-    if strangers and not is_kept and not manifest.plan.engine_record.is_server:
+    unknown_processes = sorted(run.engine_log.processes - run_processes)
+    if unknown_processes and not is_kept and not manifest.plan.engine_record.is_server:
         yield Contradiction(
-            f"{run.dir.engine_log.name} is from process {strangers[0]}", ("pid",), f"pid is {manifest.pid}"
+            f"{run.dir.engine_log.name} is from process {unknown_processes[0]}", ("pid",), f"pid is {manifest.pid}"
         )
 
 
@@ -105,7 +105,7 @@ def _result(run: RunEvidence, _: Manifest) -> Contradictions:
     except HarnessError as error:
         yield Contradiction(error.message, ())
         return
-    stored, computed = (flat_fields(part.model_dump(include=_OF_LOGS)) for part in (result, run.result))
+    stored, computed = (flat_facts("", part.model_dump(include=_OF_LOGS)) for part in (result, run.result))
     for name in sorted({*stored, *computed}):
         if stored.get(name) != computed.get(name):
             yield Contradiction(f"{name} is {stored.get(name)}", (name,), f"LoadGen's logs give {computed.get(name)}")
@@ -133,7 +133,7 @@ def _commit(run: RunEvidence, manifest: Manifest) -> Contradictions:
         yield Contradiction(f"{key} is {recorded}", (key,), f"the attestation has {attested}")
 
 
-_OTHER_FILE: tuple[
+_FACTS_BY_FILE: tuple[
     tuple[Callable[[RunDir], Path], tuple[Callable[[RunEvidence, Manifest], Contradictions], ...]], ...
 ] = (
     (lambda run: run.engine_log, (_process, _options, _cache)),
@@ -154,7 +154,7 @@ def recorded_facts(run: RunEvidence) -> Iterator[Finding]:
     """Compare the manifest with engine.log, the request log, the attestation and itself."""
     if (manifest := run.manifest) is None:
         return
-    for path_of, facts in _OTHER_FILE:
+    for path_of, facts in _FACTS_BY_FILE:
         for fact in facts:
             for contradiction in fact(run, manifest):
                 yield contradicted("record-facts", contradiction, *dict.fromkeys((run.dir.manifest, path_of(run.dir))))

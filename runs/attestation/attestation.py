@@ -11,7 +11,7 @@ The holder of the key can sign again. A statement therefore proves integrity; an
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -146,15 +146,20 @@ def changed_records(run: RunDir) -> list[str]:
         attestation = read_attestation(run)
     except HarnessError:
         return [run.seal.name]
-    records = (run.manifest, run.result, run.accuracy_json)
-    digests = {path.name: _digest(path) if path.is_file() else None for path in records}
-    return [name for name, digest in digests.items() if digest != attestation.files.get(name)]
+    records = {path.name for path in (run.manifest, run.result, run.accuracy_json)}
+    return [file.name for file in broken_files(run, attestation, records)]
 
 
-def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
-    """Yield the files of a run that were changed, removed or added. A later verdict, for example, is ignored."""
-    present = dict(attested_files(run))
+def broken_files(run: RunDir, attestation: Attestation, names: Container[str] | None = None) -> Iterator[BrokenFile]:
+    """Yield the files of a run that were changed, removed or added. A later verdict, for example, is ignored.
+
+    Args:
+        names: Files to compare. Default: all.
+    """
+    present = {name: path for name, path in attested_files(run) if names is None or name in names}
     for name, sha256 in sorted(attestation.files.items()):
+        if names is not None and name not in names:
+            continue
         if name not in present:
             yield BrokenFile(name, "missing", f"SHA-256 {sha256}")
             continue

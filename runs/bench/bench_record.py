@@ -26,6 +26,8 @@ VIOLATED: tuple[RateVerdict, ...] = ("outside", "saturated")
 # Queries with which the bound of a percentile, by early stopping, may have some late queries. Highest percentile first.
 NEEDED = {"p99": 662, "p95": 130, "p90": 64}
 MAX_FAILED_SHARE = 0.01  # share of the requests of a run that may fail
+RUNS = "runs"  # directory of the run directories
+WARM_UP = 0  # number of a warm-up
 BenchStatus = Literal["running", "complete", "interrupted", "failed"]
 Fact = str | int | float | bool | None
 
@@ -209,6 +211,11 @@ class BenchRecord(_Part):
         has_rate = any(run.kind == "concurrency" and run.verdict == "within" for run in self._loads)
         has_rate |= self.best is not None and self.best.low is not None
         return ExitCode.OK if has_rate or self.limits is None or not self._loads else ExitCode.NEGATIVE
+
+
+def numbered(number: int) -> str:
+    """Return the beginning of the name of a run directory."""
+    return f"{number:02}-"
 
 
 def too_few_queries(queries: int, percentile: str | None = None) -> str:

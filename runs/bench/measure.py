@@ -90,6 +90,7 @@ def measure_run(
     limits: Limits | None,
     percentile: str | None,
     output_tokens: int | None,
+    run: FinishedRun | None = None,
     **place: Any,
 ) -> BenchRun:
     """Return the numbers and the verdict of a run; without numbers, a failed run with the reason.
@@ -100,11 +101,12 @@ def measure_run(
         limits: latency limits; None for none.
         percentile: percentile of the bench that must be within the limits; None if the runs have too few queries.
         output_tokens: number of output tokens that each request asks for; None if responses may end before.
+        run: the run, if its files were read before.
         place: `number`, `repetition`, `again`, `share`, `asked_qps` and `concurrency` of BenchRun, and `folder`, the
             directory of the bench.
     """
     try:
-        measured = _measured(finished_run(RunDir(run_dir)), kind, limits, percentile, output_tokens)
+        measured = _measured(run or finished_run(RunDir(run_dir)), kind, limits, percentile, output_tokens)
     except HarnessError as error:
         return failed_run(run_dir, str(error), kind=kind, **place)
     return _run(run_dir, measured, kind=kind, **place)

@@ -10,6 +10,7 @@ from runs.bench.bench_record import BenchRecord, BenchRun, Latency
 from runs.record.requests_log import NO_TIME, RequestTable
 from runs.wording import moment
 
+POINTS = "points.csv"
 _LATENCIES = ("ttft", "tpot", "itl", "latency")
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max", "bound")
 # vLLM's name of a latency, and of its statistics.

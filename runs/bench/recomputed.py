@@ -15,23 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from runs.attestation.attestation import broken_files, read_attestation
-from runs.bench.bench_record import BenchRecord, BenchRun, Best, Fact
+from runs.bench.bench_record import RUNS, WARM_UP, BenchRecord, BenchRun, Best, Fact, numbered
 from runs.bench.best_rate import best_rate, rounded_rate, steady_rate
 from runs.bench.measure import measure_run
-from runs.bench.points import points_csv
+from runs.bench.points import POINTS, points_csv
 from runs.bench.single_run import NO_LIMIT_MS, kind_of_run
 from runs.errors import HarnessError
-from runs.files.fields import flat_fields
 from runs.files.writing import sha256_of
 from runs.harness import harness_facts
-from runs.record.fingerprint import conditions_of, differences, run_fingerprint, value_text
+from runs.record.fingerprint import Facts, conditions_of, differences, flat_facts, run_fingerprint, value_text
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import BENCH_FILE, RunDir
 from runs.wording import counted
 
-RUNS = "runs"  # directory of the run directories
-POINTS = "points.csv"
-WARM_UP = "00-"  # start of the name of a warm-up's directory
 ROUNDING = 1e-9  # relative difference of two equal numbers
 MAX_SHOWN = 3  # differences of one entry in a message
 # Fields that earlier versions do not write.
@@ -107,6 +103,7 @@ def _recomputed(bench: RecomputedBench, folder: Path, entry: BenchRun) -> BenchR
             percentile=record.percentile,
             output_tokens=_requested_tokens(record, run),
             folder=folder,
+            run=run,
             **{
                 name: getattr(entry, name)
                 for name in ("number", "repetition", "again", "share", "asked_qps", "concurrency")
@@ -117,9 +114,10 @@ def _recomputed(bench: RecomputedBench, folder: Path, entry: BenchRun) -> BenchR
             *_numbers(entry, measured, is_of_this_version=_is_of_this_version(run)),
             *_load(record, entry, run),
         ]
+        conditions = conditions_of(run_fingerprint(run), of_bench=True)
         if entry.number == _first_load(record.runs):
-            texts += _conditions(record, run)
-        texts += _options(record, run)
+            texts += _conditions(record, run, *conditions)
+        texts += _options(record, run, *conditions)
     except HarnessError as error:
         bench.contradictions.append(f"run {entry.number}: {error.message}")
         return entry
@@ -176,11 +174,15 @@ def _numbers(entry: BenchRun, measured: BenchRun, *, is_of_this_version: bool) -
         is_of_this_version: This version has measured the run, so that the verdict must be equal, too.
     """
     omitted = _OF_THE_BENCH if is_of_this_version else _OF_THE_BENCH | {"verdict"}
-    stated, computed = flat_fields(entry.model_dump(exclude_unset=True)), flat_fields(measured.model_dump())
-    if entry.kind == "offline":  # its percentile was unknown when the bench measured it
-        stated, computed = (
-            {name: value for name, value in part.items() if not name.endswith(".bound")} for part in (stated, computed)
-        )
+    stated, computed = (
+        {
+            name: value
+            for name, value in flat_facts("", fields).items()
+            # The percentile of the bound was unknown when the bench measured its Offline run.
+            if value is not None and not (entry.kind == "offline" and name.endswith(".bound"))
+        }
+        for fields in (entry.model_dump(exclude_unset=True), measured.model_dump())
+    )
     unequal = []
     for name in dict.fromkeys((*stated, *computed)):
         place, _, statistic = name.rpartition(".")
@@ -236,9 +238,8 @@ def _first_load(runs: Sequence[BenchRun]) -> int | None:
     return next((run.number for run in runs if run.kind != "offline" and run.seal_sha256), None)
 
 
-def _conditions(record: BenchRecord, run: FinishedRun) -> Iterator[str]:
-    """Compare the conditions of a bench with the fingerprint of a run, in the facts that both have."""
-    equal, system = conditions_of(run_fingerprint(run), of_bench=True)
+def _conditions(record: BenchRecord, run: FinishedRun, equal: Facts, system: Facts) -> Iterator[str]:
+    """Compare the conditions of a bench with those of a run, in the facts that both have."""
     for stated, logged in ((record.conditions.equal, equal), (record.conditions.system, system)):
         both = {name: value for name, value in logged.items() if name in stated}
         for name, (before, after) in differences({name: stated[name] for name in both}, both).items():
@@ -248,11 +249,10 @@ def _conditions(record: BenchRecord, run: FinishedRun) -> Iterator[str]:
         yield f"accelerators are {record.accelerators} in {BENCH_FILE}, and {count} in the run"
 
 
-def _options(record: BenchRecord, run: FinishedRun) -> Iterator[str]:
+def _options(record: BenchRecord, run: FinishedRun, equal: Facts, system: Facts) -> Iterator[str]:
     """Yield the options of a run that bench.json does not state, and a label of another bench."""
     assert run.manifest is not None
     stated: dict[str, Fact] = record.conditions.equal | record.conditions.system
-    equal, system = conditions_of(run_fingerprint(run), of_bench=True)
     for name, value in (equal | system).items():
         if name.startswith(_OPTIONS) and value is not None and name not in stated:
             yield f"{name} = {value_text(value, 60)} is missing in {BENCH_FILE}"
@@ -287,10 +287,10 @@ def _unlisted(folder: Path, record: BenchRecord) -> Iterator[str]:
     """Yield complete runs in the directory of the bench without an entry. A bench in progress may have one."""
     listed = {Path(run.run_dir).name for run in record.runs}
     paths = [path for path in sorted((folder / RUNS).glob("*")) if path.name not in listed]
-    complete = [path for path in paths if not path.name.startswith(WARM_UP) and RunDir(path).seal.is_file()]
-    last = f"{max((run.number for run in record.runs), default=0) + 1:02}-"
+    complete = [path for path in paths if not path.name.startswith(numbered(WARM_UP)) and RunDir(path).seal.is_file()]
+    following = numbered(max((run.number for run in record.runs), default=WARM_UP) + 1)
     for path in complete:
-        if record.status == "complete" or not path.name.startswith(last):
+        if record.status == "complete" or not path.name.startswith(following):
             yield f"{path}: a complete run without an entry in {BENCH_FILE}"
 
 
@@ -314,9 +314,8 @@ def _whole(folder: Path, record: BenchRecord, entries: Sequence[BenchRun]) -> It
     if record.status == "complete" and has_verdicts and not _is_same_best(record.best, best):
         low, computed_low = (rate.low if rate else None for rate in (record.best, best))
         yield f"the best rate is {_shown(low)} queries/s in {BENCH_FILE}, and {_shown(computed_low)} by its runs"
-    label = _value_of("--label", record.command)
-    if label not in (None, record.label):
-        yield f"the label is {record.label}, and {label} in the recorded command"
+    if (labels := _values_of(record.command, "--label")) and labels[0] != record.label:
+        yield f"the label is {record.label}, and {labels[0]} in the recorded command"
     in_command = _limits_in(record.command)
     limits = record.limits.model_dump(exclude_none=True) if record.limits else {}
     if in_command is not None and in_command != limits:
@@ -331,24 +330,25 @@ def _whole(folder: Path, record: BenchRecord, entries: Sequence[BenchRun]) -> It
             yield f"{points} differs from {BENCH_FILE}"
 
 
-def _value_of(option: str, command: Sequence[str]) -> str | None:
-    """Return the value of an option on a command line; None if it is not there."""
-    for word, value in zip(command, (*command[1:], None), strict=False):
-        if word == option or word.startswith(f"{option}="):
-            return word.partition("=")[2] or value
-    return None
+def _values_of(command: Sequence[str], *options: str) -> list[str] | None:
+    """Return the values of options on a command line; None if it has none of the options."""
+    values: list[str] | None = None
+    for place, word in enumerate(command):
+        name, _, value = word.partition("=")
+        if name in options:
+            following = takewhile(lambda text: not text.startswith("--"), command[place + 1 :])
+            values = [*(values or ()), *([value] if value else following)]
+    return values
 
 
 def _limits_in(command: Sequence[str]) -> dict[str, float] | None:
     """Return the limits in ms that a command line sets; None if it sets none."""
     limits: dict[str, float] | None = None
-    for place, word in enumerate(command):
-        name, _, value = word.partition("=")
-        values = [value] if value else list(takewhile(lambda text: not text.startswith("--"), command[place + 1 :]))
-        if name in ("--limits", "--goodput"):
-            limits = (limits or {}) | {key: float(ms) for key, ms in _LIMIT.findall(" ".join(values))}
-        elif name in _SLA and values:
-            limits = (limits or {}) | {_SLA[name]: float(values[0])}
+    if (texts := _values_of(command, "--limits", "--goodput")) is not None:
+        limits = {name: float(ms) for name, ms in _LIMIT.findall(" ".join(texts))}
+    for option, name in _SLA.items():
+        if texts := _values_of(command, option):
+            limits = (limits or {}) | {name: float(texts[0])}
     return limits
 
 

@@ -37,6 +37,7 @@ def bench_of_run(run_dir: Path, label: str | None = None) -> BenchRecord:
     exact = sampling.max_tokens if sampling.min_tokens == sampling.max_tokens else None
     measured = measure_run(
         run_dir,
+        run=run,
         number=1,
         kind=kind,
         limits=limits,

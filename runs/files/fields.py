@@ -1,6 +1,6 @@
 """Types of fields in files and options, checked by pydantic."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
@@ -66,14 +66,3 @@ def options_in(group: str, title: str = "") -> Callable[..., Any]:
         return option_field(default, help, group, metavar, group_title=title, **others)
 
     return field
-
-
-def flat_fields(fields: Mapping[str, Any], place: str = "") -> dict[str, Any]:
-    """Return nested fields as one mapping, with dotted names and without None."""
-    values: dict[str, Any] = {}
-    for name, value in fields.items():
-        if isinstance(value, Mapping):
-            values |= flat_fields(value, f"{place}{name}.")
-        elif value is not None:
-            values[f"{place}{name}"] = value
-    return values

@@ -50,9 +50,9 @@ def fingerprint(manifest: "Manifest") -> Facts:
         facts |= {"weights.shape": weights.shape, "weights.precision": weights.precision}
     # Without the model's path.
     in_force = {key: value for key, value in manifest.engine.configuration.items() if key != "model"}
-    facts |= _flat("resolved", in_force)
+    facts |= flat_facts("resolved", in_force)
     package = manifest.observed.engine_package
-    facts |= _flat("versions", manifest.engine.versions | ({package.name: package.version} if package else {}))
+    facts |= flat_facts("versions", manifest.engine.versions | ({package.name: package.version} if package else {}))
     return {key: value for key, value in facts.items() if key.removeprefix("resolved.") not in ROLE or key == SPACE}
 
 
@@ -84,8 +84,8 @@ def machine_facts(
 ) -> Facts:
     facts = {f"harness.{name}": harness.get(name) for name in _HARNESS}
     facts |= {f"loadgen.{name}": loadgen.get(name) for name in _LOADGEN}
-    facts |= _flat("loadgen.build", loadgen.get("build"))
-    return facts | _flat("host", dict(host)) | _flat("software", dict(software)) | accelerator_facts(gpus)
+    facts |= flat_facts("loadgen.build", loadgen.get("build"))
+    return facts | flat_facts("host", dict(host)) | flat_facts("software", dict(software)) | accelerator_facts(gpus)
 
 
 def accelerator_facts(gpus: Iterable[Mapping[str, Any]]) -> Facts:
@@ -102,18 +102,19 @@ def planned_facts(plan: "RunPlan", sha256: Mapping[str, str]) -> Facts:
     for place in (content["replicas"] or {}).get("places", ()):
         kept = {name: value for name, value in place["environment"].items() if f"environment.{name}" not in ROLE}
         place["environment"] = kept
-    facts = {key: value for key, value in _flat("", content).items() if key not in ROLE}
+    facts = {key: value for key, value in flat_facts("", content).items() if key not in ROLE}
     facts |= {
         f"node {number}.{name}": value for number, node in enumerate(plan.nodes) for name, value in node.facts.items()
     }
     files = {name: digest for name, digest in sha256.items() if not name.startswith(".")}
-    return facts | (_flat("model.sha256", files) if files else {"model.path": plan.model_path})
+    return facts | (flat_facts("model.sha256", files) if files else {"model.path": plan.model_path})
 
 
-def _flat(place: str, value: Any) -> Facts:
+def flat_facts(place: str, value: Any) -> Facts:
+    """Return a value, or the nested fields of a dictionary, by dotted names that begin with a place."""
     if not isinstance(value, dict):
         return {place: value}
-    parts = (_flat(f"{place}.{key}" if place else str(key), one) for key, one in value.items())
+    parts = (flat_facts(f"{place}.{key}" if place else str(key), one) for key, one in value.items())
     return {key: one for part in parts for key, one in part.items()}
 
 

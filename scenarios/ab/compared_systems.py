@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from runs.bench.bench_record import Fact
 from runs.errors import HarnessError
+from runs.record.fingerprint import flat_facts
 from scenarios.ab.ab_options import Ab, ComparedSystem
 from scenarios.launch.parent import engine_keeper
 from scenarios.launch.run_config import make_config
@@ -28,7 +29,7 @@ def facts_of_system(system: ComparedSystem) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     for name, value in values.items():
         if name not in _SECRET | _OF_ALL:
-            facts |= _flat(name, value)
+            facts |= _facts(name, value)
     if system.serve is None and "api_server" in values:
         facts |= _reported(system)
     return facts
@@ -39,15 +40,16 @@ def _reported(system: ComparedSystem) -> dict[str, Fact]:
     address = addresses(values["api_server"])[0]
     with contextlib.suppress(HarnessError):
         learned = asyncio.run(learn(address, Access.of(values), values.get("api_model_name")))
-        return _flat("server", learned.lasting())
+        return _facts("server", learned.lasting())
     return {}
 
 
-def _flat(name: str, value: Any) -> dict[str, Fact]:
-    """Return a value as flat facts with dotted names."""
-    if isinstance(value, dict):
-        return {key: fact for part in value for key, fact in _flat(f"{name}.{part}", value[part]).items()}
-    return {name: value if isinstance(value, str | int | float | bool) or value is None else str(value)}
+def _facts(name: str, value: Any) -> dict[str, Fact]:
+    """Return a value, or the nested fields of a dictionary, as facts with dotted names."""
+    return {
+        key: fact if isinstance(fact, str | int | float | bool) or fact is None else str(fact)
+        for key, fact in flat_facts(name, value).items()
+    }
 
 
 def shares_machine(systems: Sequence[ComparedSystem]) -> bool:

@@ -3,7 +3,7 @@
 import os
 
 from runs.bench.bench_record import BenchRecord
-from runs.bench.points import points_csv, vllm_file_name, vllm_result
+from runs.bench.points import POINTS, points_csv, vllm_file_name, vllm_result
 from runs.files.writing import write_atomic, write_json
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_request_table
@@ -13,7 +13,7 @@ from scenarios.launch.run_page import SWITCH, failure_of_page
 
 def write_files(bench: Bench, record: BenchRecord) -> str:
     """Write the files; return a line with the page or with the reason why it is missing."""
-    write_atomic(bench.folder / "points.csv", points_csv(record))
+    write_atomic(bench.folder / POINTS, points_csv(record))
     options = bench.options
     if options.save_result or options.save_detailed:
         for run in (run for run in record.runs if run.duration_s is not None):

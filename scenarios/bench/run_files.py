@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from qsl.dataset_file import MAX_BYTES
+from runs.bench.bench_record import RUNS, WARM_UP, numbered
 from runs.bench.single_run import NO_LIMIT_MS
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import SetupError
@@ -22,13 +23,13 @@ def scenario_of(bench: Bench, spec: PlannedBenchRun) -> Scenario:
 def run_name(spec: PlannedBenchRun) -> str:
     """Return the name of a run's directory and files."""
     load = spec.asked_qps if spec.asked_qps is not None else spec.concurrency
-    parts = [f"{spec.number:02}", spec.kind if spec.number else "warm-up", "" if load is None else f"{load:.4g}"]
-    return "-".join(part for part in parts if part)
+    kind = "warm-up" if spec.number == WARM_UP else spec.kind
+    return f"{numbered(spec.number)}{kind}" + ("" if load is None else f"-{load:.4g}")
 
 
 def run_folder(bench: Bench, spec: PlannedBenchRun) -> Path:
     """Return the run's directory."""
-    return bench.folder / "runs" / run_name(spec)
+    return bench.folder / RUNS / run_name(spec)
 
 
 def write_run_files(bench: Bench, spec: PlannedBenchRun) -> RunConfig:

@@ -10,7 +10,8 @@ import pytest
 
 from runs.attestation.attestation import read_attestation
 from runs.bench.bench_record import BENCH_FILE, read_bench_record
-from runs.bench.recomputed import POINTS, RecomputedBench, recompute_bench
+from runs.bench.points import POINTS
+from runs.bench.recomputed import RecomputedBench, recompute_bench
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.conftest import run_here
