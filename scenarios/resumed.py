@@ -1,4 +1,4 @@
-"""The work of a command that can be continued (campaign, tune). One process locks its directory."""
+"""The work of a command that can be continued (campaign, tune, bench, ab). One process locks its directory."""
 
 import contextlib
 import fcntl
@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from qsl.model_files import file_hashes
-from runs.errors import ExitCode, InputError, Interrupted, SetupError
+from runs.errors import ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.processes.interrupts import if_abandoned
 from runs.record.group_end import record_end
 from scenarios.launch.plan import PreparedRun
 
+LOCK, DISCARDED = "lock", "discarded"  # in the directory of a bench or a comparison
 CHANGED_FIX = (
     "revert the change, give another --output-log-dir, or repeat these runs with --restart-changed (the existing files "
     "move to discarded/)"
@@ -38,6 +39,26 @@ def resumable(lock: Path, what: str, say: Callable[[str], None], work: Callable[
         except Interrupted as error:
             say_how_to_go_on(error)
             raise
+
+
+@contextlib.contextmanager
+def recorded_end(end: Callable[..., None]) -> Iterator[None]:
+    """Record how the work of a bench or a comparison ends.
+
+    Args:
+        end: Called with the status `complete`, `failed` or `interrupted`, and the error if there is one; with
+            `has_page=False` if the process ends at once.
+    """
+    try:
+        with if_abandoned(lambda error: end("interrupted", error, has_page=False)):
+            yield
+    except Interrupted as error:
+        end("interrupted", error)
+        raise
+    except HarnessError as error:
+        end("failed", error)
+        raise
+    end("complete")
 
 
 @contextlib.contextmanager

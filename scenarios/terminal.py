@@ -7,6 +7,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from runs.wording import printable
+from scenarios.verbosity import is_verbose
 
 
 class Terminal(Console):
@@ -29,3 +30,12 @@ class Terminal(Console):
                 yield segment
             else:
                 yield Segment(printable(segment.text, lines=True), segment.style)
+
+
+def consoles_of_runs(console: Console) -> tuple[Console, Console]:
+    """Return the consoles of the live line and of the output of the runs, of which one is shown.
+
+    The output of a run would disturb the table of a bench. With -v, it replaces the live line.
+    """
+    quiet: Console = Terminal(quiet=True, force_terminal=False)
+    return (quiet, console) if is_verbose() else (console, quiet)

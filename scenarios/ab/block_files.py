@@ -1,7 +1,6 @@
 """The files of a block's run: a dataset whose rows LoadGen issues once each, and a user.conf."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from runs.loadgen.schedule import OrderSettings, issue_order, shuffled_library
 from runs.record.manifest import RunPlan
@@ -110,9 +109,3 @@ def set_seeds(ab: Ab, block: PlannedBlock, run: PreparedRun) -> None:
         assert plan.replicas is not None
         update["replicas"] = plan.replicas.model_copy(update={"twins": seed})
     run.plan = plan.model_copy(update=update)
-
-
-def delete_dataset(path: Path | None) -> None:
-    """Delete the dataset of a block, which its seed recreates."""
-    if path is not None:
-        path.unlink(missing_ok=True)

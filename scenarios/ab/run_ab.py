@@ -13,36 +13,34 @@ from runs.ab import ab_text
 from runs.ab.ab_record import AB_FILE, AbBlock, AbLoad, AbRecord, AbSystem, read_ab_record, write_ab
 from runs.ab.block_queries import SystemQueries, read_block
 from runs.ab.changes import Turns, changes_of, is_precise, levels_of
+from runs.bench.best_rate import rounded_rate
 from runs.bench.circumstances import CACHED_SHARE
 from runs.bench.measure import failed_run, measure_run
-from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
+from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.files.temporary import temporary_folder
 from runs.files.writing import remove_temporary
-from runs.processes.interrupts import if_abandoned
 from runs.record.finished_run import finished_run
 from runs.record.layout import RunDir
 from runs.record.observed import Contention
 from runs.wording import clock, counted, duration
 from scenarios.ab.ab_options import Ab
-from scenarios.ab.block_files import PlannedBlock, bench_of, delete_dataset, set_seeds, write_block_files
+from scenarios.ab.block_files import PlannedBlock, bench_of, set_seeds, write_block_files
 from scenarios.ab.compared_systems import facts_of_system, running_system, shares_machine
 from scenarios.ab.load_ab import conditions_of_ab, loads_of
 from scenarios.ab.pages import write_ab_page
-from scenarios.bench.ladder import LoadStep, PlannedBenchRun
+from scenarios.bench.ladder import LoadStep, PlannedBenchRun, typical_run
 from scenarios.bench.live import LiveRun
-from scenarios.bench.run_files import run_folder, scenario_of
+from scenarios.bench.run_files import run_fields, run_folder, run_of_started_system
 from scenarios.console import say
 from scenarios.discarded import set_aside
 from scenarios.launch.parent import execute_run
 from scenarios.launch.plan import prepare
-from scenarios.resumed import CHANGED_FIX, resumable
-from scenarios.terminal import Terminal
-from scenarios.verbosity import is_verbose
+from scenarios.resumed import CHANGED_FIX, DISCARDED, LOCK, recorded_end, resumable
+from scenarios.terminal import consoles_of_runs
 
 if TYPE_CHECKING:
     from sut.replicas.kept_engine import EngineKeeper
 
-LOCK, DISCARDED = "lock", "discarded"
 MAX_FAILED_BLOCKS = 2
 OVERHEAD_S = 6.0  # time of a block's start and checks, for the plan
 INTERLEAVED_S = (20.0, 40.0, 60.0)  # durations of the first blocks of a load; the last value for all later blocks
@@ -83,10 +81,7 @@ def run_ab(ab: Ab, console: Console, *, restart_changed: bool = False, dry_run: 
 
 def _checked_blocks(ab: Ab) -> Iterator[PlannedBlock]:
     """Yield blocks with a typical load, which are checked before anything starts."""
-    everyone = [*range(len(ab.systems))]
-    step = ab.steps[-1]
-    rate = None if step.kind != "server" else step.qps or 1.0
-    spec = PlannedBenchRun(0, step.kind, 8, 0, rate, concurrency=step.concurrency)
+    everyone, spec = [*range(len(ab.systems))], typical_run(ab.steps[-1])
     yield from (
         [PlannedBlock(spec, 0, 0, everyone)]
         if ab.method == "interleaved"
@@ -175,31 +170,18 @@ class _Session:
         self._ab, self._console, self._record = ab, console, record
         self._everyone = [*range(len(ab.systems))]
         self._queries: dict[int, list[SystemQueries]] = {}  # number of the block → queries of its systems
-        quiet: Console = Terminal(quiet=True, force_terminal=False)
-        self._live_console = quiet if is_verbose() else console
-        self._run_console = console if is_verbose() else quiet
+        self._live_console, self._run_console = consoles_of_runs(console)
         self._has_started = False
 
     def go(self) -> ExitCode:
         """Execute the remaining blocks, and write the files at any end."""
-        try:
-            with if_abandoned(lambda error: self._end("interrupted", error, has_page=False)):
-                self._measure()
-        except Interrupted as error:
-            self._end("interrupted", error)
-            raise
-        except HarnessError as error:
-            self._end("failed", error)
-            raise
-        self._end("complete")
+        with recorded_end(self._end):
+            if self._ab.method == "interleaved":
+                self._choose_loads(None)
+                self._interleave()
+            else:
+                self._take_turns()
         return self._record.exit_code
-
-    def _measure(self) -> None:
-        if self._ab.method == "interleaved":
-            self._choose_loads(None)
-            self._interleave()
-        else:
-            self._take_turns()
 
     # Loads -----------------------------------------------------------------------------------------------------------
 
@@ -373,21 +355,19 @@ class _Session:
         bench, spec, began_s = bench_of(self._ab, block), block.spec, time.monotonic()
         folder = run_folder(bench, spec)
         self._discard(folder)
-        names = ("number", "kind", "share", "asked_qps", "concurrency")
-        of_the_spec: dict[str, Any] = {name: getattr(spec, name) for name in names} | {"folder": self._ab.folder}
-        of_the_spec["scenario"] = scenario_of(bench, spec)
+        fields = run_fields(bench, spec, self._ab.folder)
         parts: list[SystemQueries] = []
         try:
             with LiveRun(self._live_console, self._title(block), spec, math.inf) as live:
                 self._execute(block, live, keeper)
             exact = bench.output_len[0] if bench.exact_output else None
-            run = measure_run(folder, limits=None, percentile=None, output_tokens=exact, **of_the_spec)
+            run = measure_run(folder, limits=None, percentile=None, output_tokens=exact, **fields)
             if run.verdict != "failed":
                 parts = read_block(folder, len(block.systems))
         except (InputError, SetupError):
             raise
         except HarnessError as error:
-            run = failed_run(folder, error.message, **of_the_spec)
+            run = failed_run(folder, error.message, **fields)
         is_open_loop = spec.kind == "server"
         ttft_s = [part.ttft_s if part.ttft_s is not None else part.latency_s for part in parts]
         done = AbBlock(
@@ -418,19 +398,12 @@ class _Session:
 
     def _execute(self, block: PlannedBlock, watch: LiveRun, keeper: "EngineKeeper | None") -> None:
         config = write_block_files(self._ab, block)
-        try:
-            execute_run(config, self._run_console, watch=watch, keeper=keeper,
-                        prepared=partial(set_seeds, self._ab, block))  # fmt: skip
-        except (InputError, SetupError) as error:
-            if not self._has_started:
-                raise
-            raise ExecutionError(error.message, error.fix) from error  # a system that was usable before
-        finally:
-            delete_dataset(config.dataset_path)
+        seeds = partial(set_seeds, self._ab, block)
+        with run_of_started_system(config, has_started=self._has_started):
+            execute_run(config, self._run_console, watch=watch, keeper=keeper, prepared=seeds)
 
     def _discard(self, folder: Any) -> None:
         if folder.exists():
-            (self._ab.folder / DISCARDED).mkdir(exist_ok=True)
             set_aside([folder], self._ab.folder / DISCARDED)
 
     def _add(self, block: AbBlock) -> None:
@@ -554,7 +527,7 @@ def _load(step: LoadStep, offline_qps: float | None) -> AbLoad:
     qps = step.qps
     if step.share is not None:
         assert offline_qps is not None
-        qps = float(f"{step.share * offline_qps:.4g}")
+        qps = rounded_rate(step.share * offline_qps)
     return AbLoad(kind=step.kind, qps=qps, share=step.share, concurrency=step.concurrency)
 
 

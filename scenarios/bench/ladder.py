@@ -19,6 +19,7 @@ MAX_RUNS = 8
 UPWARDS = (0.07, 0.05)
 REFINEMENTS = 2
 
+CHECKED_ROWS = 8  # rows of the run that is checked before anything starts
 LONGEST_S = 180.0  # maximum duration of a run that waits for the queries of the percentile
 
 
@@ -51,6 +52,12 @@ class LoadStep:
     def of(cls, run: BenchRun) -> "LoadStep":
         qps = run.asked_qps if run.share is None else None
         return cls(run.kind, run.share, qps, run.concurrency)
+
+
+def typical_run(step: LoadStep) -> PlannedBenchRun:
+    """Return a run with the load of a step, to check options and files before anything starts."""
+    rate = None if step.kind != "server" else step.qps or 1.0
+    return PlannedBenchRun(0, step.kind, CHECKED_ROWS, 0, rate, concurrency=step.concurrency)
 
 
 @dataclass(frozen=True)

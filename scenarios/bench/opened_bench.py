@@ -15,11 +15,9 @@ from scenarios.bench.bench_plan import Bench
 from scenarios.console import say
 from scenarios.discarded import set_aside
 from scenarios.launch.plan import PreparedRun
-from scenarios.resumed import CHANGED_FIX, model_hashes
+from scenarios.resumed import CHANGED_FIX, DISCARDED, LOCK, model_hashes
 from scenarios.served_commands import SERVER_LOG
 from sut.http.dialects import DIALECTS
-
-LOCK, DISCARDED = "lock", "discarded"
 
 
 def planned_conditions(bench: Bench, prepared: PreparedRun) -> Conditions:

@@ -11,10 +11,9 @@ from rich.console import Console
 from runs.bench.bench_record import BenchRecord, BenchRun, LoadKind, write_bench
 from runs.bench.best_rate import best_rate, steady_rate
 from runs.bench.measure import failed_run, measure_run
-from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
+from runs.errors import Ending, ExecutionError, ExitCode, HarnessError
 from runs.files.temporary import temporary_folder
 from runs.files.writing import remove_temporary
-from runs.processes.interrupts import if_abandoned
 from runs.record.fingerprint import run_fingerprint
 from runs.record.finished_run import finished_run
 from runs.record.layout import RunDir
@@ -22,23 +21,23 @@ from scenarios.bench import table
 from scenarios.bench.announcement import announce_bench, show_ladder
 from scenarios.bench.bench_files import write_files
 from scenarios.bench.bench_plan import Bench
-from scenarios.bench.ladder import (
-    PlannedBenchRun,
-    choose_percentile,
-    lowest_rate,
-    next_run,
-)
+from scenarios.bench.ladder import PlannedBenchRun, choose_percentile, lowest_rate, next_run, typical_run
 from scenarios.bench.live import LiveRun
-from scenarios.bench.opened_bench import DISCARDED, LOCK, conditions_with, open_bench_record, planned_conditions
-from scenarios.bench.run_files import repeated_rows, run_folder, scenario_of, write_run_files
+from scenarios.bench.opened_bench import conditions_with, open_bench_record, planned_conditions
+from scenarios.bench.run_files import (
+    repeated_rows,
+    run_fields,
+    run_folder,
+    run_of_started_system,
+    write_run_files,
+)
 from scenarios.console import say
 from scenarios.discarded import set_aside
 from scenarios.launch.parent import engine_keeper, execute_run
 from scenarios.launch.plan import prepare
 from scenarios.launch.rate_watch import RateWatch, Stopped
-from scenarios.resumed import resumable
-from scenarios.terminal import Terminal
-from scenarios.verbosity import is_verbose
+from scenarios.resumed import DISCARDED, LOCK, recorded_end, resumable
+from scenarios.terminal import consoles_of_runs
 
 if TYPE_CHECKING:
     from runs.numbers.result import RunNumbers
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 
 MAX_FAILED_RUNS = 2  # maximum number of failed runs; one more failed run ends the bench
 MAX_OFFLINE_QUERIES = 24_576  # rows of a dataset of about 200 MB
-CHECKED_ROWS = 8  # rows of the run that is checked before the bench starts
 
 # A warm-up ends when its rates in two windows agree, or at the planned duration of a run. Without a rate, it sends few
 # queries first, so that a slow system responds in this time, and is repeated with more.
@@ -78,7 +76,7 @@ def run_bench(bench: Bench, console: Console, *, restart_changed: bool = False, 
     """
     with console.status("checking"), temporary_folder("bench-") as folder:
         # Check before the directory is created, so that a refused bench leaves no files.
-        config = write_run_files(replace(bench, folder=folder), _checked_spec(bench))
+        config = write_run_files(replace(bench, folder=folder), typical_run(bench.steps[-1]))
         prepared = prepare(config, partial(say, console))
         conditions = planned_conditions(bench, prepared)
     announce_bench(bench, prepared, console)
@@ -97,13 +95,6 @@ def run_bench(bench: Bench, console: Console, *, restart_changed: bool = False, 
     return resumable(bench.folder / LOCK, "bench", partial(say, console), work)
 
 
-def _checked_spec(bench: Bench) -> PlannedBenchRun:
-    """Return a run with the typical load of the bench. The engine starts with the plan of this run."""
-    step = bench.steps[-1]
-    rate = None if step.kind != "server" else step.qps or 1.0
-    return PlannedBenchRun(0, step.kind, CHECKED_ROWS, 0, rate, concurrency=step.concurrency)
-
-
 # The runs ------------------------------------------------------------------------------------------------------------
 
 
@@ -115,27 +106,16 @@ class _Runs:
         self._ladder = bench.ladder()
         self._warm_qps: float | None = None  # rate of the warm-up; None = the engine is not warm
         self._has_started = False  # True after a warm-up: later failures are failures of the system
-        # The output of a run would disturb the table. With --verbose, it replaces the live line.
-        quiet: Console = Terminal(quiet=True, force_terminal=False)
-        self._live_console = quiet if is_verbose() else console
-        self._run_console = console if is_verbose() else quiet
+        self._live_console, self._run_console = consoles_of_runs(console)
 
     def go(self) -> ExitCode:
         """Execute the remaining runs, and write the files at any end."""
-        try:
-            with if_abandoned(lambda error: self._end("interrupted", error, has_page=False)):
-                if self._record.runs:
-                    self._say(table.column_names(self._record))
-                for run in self._record.runs:
-                    table.show(self._console, self._record, run)
-                self._climb()
-        except Interrupted as error:
-            self._end("interrupted", error)
-            raise
-        except HarnessError as error:
-            self._end("failed", error)
-            raise
-        self._end("complete")
+        with recorded_end(self._end):
+            if self._record.runs:
+                self._say(table.column_names(self._record))
+            for run in self._record.runs:
+                table.show(self._console, self._record, run)
+            self._climb()
         return self._record.exit_code
 
     def _say(self, text: str) -> None:
@@ -251,10 +231,8 @@ class _Runs:
         if folder.exists():
             set_aside([folder], bench.folder / DISCARDED)
         self._update(rows_used=spec.first_row + spec.queries)
-        names = ("number", "kind", "repetition", "again", "share", "asked_qps", "concurrency")
-        of_the_spec: dict[str, Any] = {name: getattr(spec, name) for name in names} | {"folder": bench.folder}
-        of_the_spec["scenario"] = scenario_of(bench, spec)
-        named = failed_run(folder, "", **of_the_spec)
+        fields = run_fields(bench, spec, bench.folder)
+        named = failed_run(folder, "", **fields)
         try:
             with LiveRun(self._live_console, table.run_title(named), spec, MAX_DRAIN_S) as live:
                 self._execute(spec, live)
@@ -265,19 +243,12 @@ class _Runs:
             return named.model_copy(update={"reasons": [error.message]})
         exact = bench.output_len[0] if bench.exact_output else None
         percentile = self._record.percentile
-        return measure_run(folder, limits=bench.limits, percentile=percentile, output_tokens=exact, **of_the_spec)
+        return measure_run(folder, limits=bench.limits, percentile=percentile, output_tokens=exact, **fields)
 
     def _execute(self, spec: PlannedBenchRun, watch: LiveRun) -> "RunNumbers":
         config = write_run_files(self._bench, spec)
-        try:
+        with run_of_started_system(config, has_started=self._has_started):
             return execute_run(config, self._run_console, watch=watch, keeper=self._keeper).result
-        except (InputError, SetupError) as error:
-            if not self._has_started:
-                raise
-            raise ExecutionError(error.message, error.fix) from error  # a system that was usable before
-        finally:
-            assert config.dataset_path is not None
-            config.dataset_path.unlink(missing_ok=True)  # the seed recreates the file
 
     def _add(self, run: BenchRun) -> None:
         """Add a run to the files and to the table."""

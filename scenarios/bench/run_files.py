@@ -1,12 +1,15 @@
 """The files of a bench's runs: a dataset whose rows LoadGen issues once each, and a user.conf."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from qsl.dataset_file import MAX_BYTES
 from runs.bench.bench_record import RUNS, WARM_UP, numbered
 from runs.bench.single_run import NO_LIMIT_MS
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
-from runs.errors import SetupError
+from runs.errors import ExecutionError, InputError, SetupError
 from runs.files.writing import write_atomic
 from scenarios.bench.bench_plan import Bench, benchmark_of
 from scenarios.bench.ladder import PlannedBenchRun
@@ -75,6 +78,34 @@ def conf_text(bench: Bench, spec: PlannedBenchRun) -> str:
         lowest = f"{min(50, 100 * 0.009 ** (1 / spec.queries)):.4g}"
         settings["target_latency_percentile"] = spec.percentile.removeprefix("p") if spec.percentile else lowest
     return "".join(f"*.{scenario}.{key} = {value}\n" for key, value in settings.items())
+
+
+def run_fields(bench: Bench, spec: PlannedBenchRun, root: Path) -> dict[str, Any]:
+    """Return the fields of a run's record that are known before its start.
+
+    Args:
+        root: Directory of the bench or the comparison.
+    """
+    names = ("number", "kind", "repetition", "again", "share", "asked_qps", "concurrency")
+    return {name: getattr(spec, name) for name in names} | {"folder": root, "scenario": scenario_of(bench, spec)}
+
+
+@contextlib.contextmanager
+def run_of_started_system(config: RunConfig, *, has_started: bool) -> Iterator[None]:
+    """Delete the dataset of a run after the run, because the seed recreates it.
+
+    Raises:
+        ExecutionError: If a system refuses the run, but was usable before.
+    """
+    try:
+        yield
+    except (InputError, SetupError) as error:
+        if not has_started:
+            raise
+        raise ExecutionError(error.message, error.fix) from error
+    finally:
+        if config.dataset_path is not None:
+            config.dataset_path.unlink(missing_ok=True)
 
 
 def repeated_rows(bench: Bench, spec: PlannedBenchRun) -> str:
