@@ -21,7 +21,6 @@ from runs.errors import HarnessError
 RuleKind = Literal[
     "contradiction", "result", "official", "plausible", "tree", "signoff", "audit", "submit", "gate", "machine"
 ]  # fmt: skip
-ON_RUNS: frozenset[RuleKind] = frozenset({"contradiction", "result", "official", "plausible"})
 
 RuleSeverity = Literal["error", "warning", "note"]
 # The fields of a rule: ID, severity, source, summary (noun phrase for the checked value), fix.

@@ -37,8 +37,8 @@ PRINTED = 2 * SIX_DIGITS  # tolerance for the quotient of two printed rates
 ZONES = timedelta(hours=15)  # tolerance for time zones (-12 to +14 hours) and for the time to load samples
 CLOCK_S = 0.1  # tolerance in seconds between two readings of one clock
 # Mean latency, relative to mean TTFT + mean TPOT × (mean tokens - 1): 0.992 to 1.017 in 117 published results.
-# These results have at least so many samples. In a short run of a system that is no language model, the times of a
-# sample need not depend on its tokens.
+# Shorter runs are not compared: tests run LoadGen with fewer samples around a system whose latency does not depend on
+# the number of tokens.
 LATENCY_SHARES = (0.95, 1.05)
 LATENCY_SAMPLES = {"Offline": 5_000, "Server": 5_000, "SingleStream": 1_000}
 _BUILT = ("loadgen_build_date_utc", "loadgen_build_date_local")

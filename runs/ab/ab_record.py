@@ -86,7 +86,7 @@ class AbChange(_Part):
 
 
 class AbRecord(_Part):
-    """The whole record."""
+    """The content of ab.json."""
 
     schema_version: Literal[1] = 1
     status: BenchStatus

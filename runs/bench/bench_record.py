@@ -162,7 +162,7 @@ class Conditions(_Part):
 
 
 class BenchRecord(_Part):
-    """The whole record."""
+    """The content of bench.json."""
 
     schema_version: Literal[1] = 1
     status: BenchStatus

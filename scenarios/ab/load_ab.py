@@ -139,7 +139,7 @@ def _check_conditions(systems: Sequence[ComparedSystem]) -> None:
 
 
 def loads_of(steps: Sequence[LoadStep]) -> list[LoadStep]:
-    """Return the loads to compare: the Offline run that shares refer to is no load."""
+    """Return the loads to compare, without the Offline run that shares refer to."""
     if any(step.share is not None for step in steps):
         return [step for step in steps if step.kind != "offline"]
     return list(steps)

@@ -55,7 +55,7 @@ def set_target(draft: BenchDraft, words: Sequence[str]) -> str:
     servers += [values.pop("api_server")] if "api_server" in values else []
     urls = list(dict.fromkeys(word if "://" in word else f"http://{word}" for word in servers))
     if urls and options.model in models and not Path(options.model or "").is_dir():
-        models.remove(options.model)  # this name of the model is for the server; it is no path
+        models.remove(options.model)  # this is the name of the model on the server, not a path
     models = list(dict.fromkeys(models))
     for targets, what in ((urls, "servers"), (models, "models")):
         if len(targets) > 1:
