@@ -14,6 +14,7 @@ from compliance.report.pictures import Picture
 from compliance.report.run_section import RunSection, run_section
 from runs.errors import HarnessError
 from runs.numbers.result import RunNumbers
+from runs.record.engines.server_notes import stated_verdict
 from runs.record.manifest import Manifest
 
 MAX_SECTIONS = 24  # maximum number of runs with a section; of additional runs the page shows only the name
@@ -121,8 +122,8 @@ def point_of_run(manifest: Manifest, result: RunNumbers, name: str) -> CurvePoin
     load = result.scenario if result.scenario in ("Offline", "SingleStream") else f"{settings.target_qps:g}/s"
     percentiles, limits = numbers.flat("p90"), (_ms(settings.ttft_limit_ns), _ms(settings.tpot_limit_ns))
     times = percentiles.get("ttft_p90_ms"), percentiles.get("tpot_p90_ms")
-    valid = result.verdict == "VALID"
-    return CurvePoint(name, load, numbers.tokens_per_second, *times, limits, valid, True, result.verdict)
+    verdict = stated_verdict(result.verdict, manifest.observed)
+    return CurvePoint(name, load, numbers.tokens_per_second, *times, limits, verdict == "VALID", True, verdict)
 
 
 def _ms(ns: float | None) -> float | None:

@@ -17,6 +17,7 @@ from runs.errors import HarnessError, InputError
 from runs.numbers.numbers import LatencyNumbers, shows
 from runs.numbers.rederive import Derived, derive_numbers, time_per_output_token_ns
 from runs.numbers.result import RunNumbers, read_result
+from runs.record.engines.server_notes import doubtful_tokens, stated_verdict
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
@@ -46,7 +47,7 @@ class RunSection:
 
     @property
     def good(self) -> bool:
-        return not self.manifest.exit_code
+        return not self.manifest.exit_code and not doubtful_tokens(self.manifest.observed.clients)
 
 
 def run_section(root: Path, key: str, name: str) -> RunSection:
@@ -59,7 +60,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
     manifest, result, requests = _files_of(run_dir)
     run = FinishedRun(run_dir)
     reasons = [result.load.warning] if result.load and result.load.warning else []
-    reasons += result.reasons
+    reasons += filter(None, [*result.reasons, doubtful_tokens(manifest.observed.clients)])
     notes = [
         *(f"not eligible for submission: {reason}" for reason in manifest.unofficial_reasons),
         *manifest.notes,
@@ -67,7 +68,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
     ]
     scores: list[dict[str, Any]] = []
     findings: list[Finding] = []
-    outcome: str = result.verdict
+    outcome = stated_verdict(result.verdict, manifest.observed)
     if manifest.plan.mode == "accuracy":
         record = read_scores_record(run_dir)
         scores, below = score_rows(record)
@@ -132,8 +133,11 @@ def overview_of(root: Path) -> Picture:
     plan, observed = manifest.plan, manifest.observed
     version = manifest.engine.versions.get(plan.engine, "")
     title = f"{result.scenario} {plan.mode}, {Path(manifest.model.name).name}, {plan.engine} {version}".rstrip()
-    scored = result.verdict == "DONE"
-    title += f": {ACCURACY_OUTCOMES[read_scores_record(run).passed] if scored else result.verdict}"
+    if result.verdict == "DONE":
+        outcome = ACCURACY_OUTCOMES[read_scores_record(run).passed]
+    else:
+        outcome = stated_verdict(result.verdict, observed)
+    title += f": {outcome}"
     if not manifest.official:
         title += " (not eligible for submission)"
     lines = [str(result.load)] if result.load else []

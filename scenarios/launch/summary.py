@@ -9,7 +9,7 @@ from rich.console import Console
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.numbers.numbers import rates_by_unit, shows, supported
 from runs.numbers.result import RunNumbers
-from runs.record.engines.server_notes import doubtful_tokens
+from runs.record.engines.server_notes import doubtful_tokens, stated_verdict
 from runs.record.manifest import Manifest
 from runs.rounds import TokenLimits
 from runs.wording import counted, duration, milliseconds, precise
@@ -91,7 +91,7 @@ def closing_summary(
             line(result.load.warning)
         differs = f" (LoadGen itself: {result.loadgen_verdict})" if result.loadgen_verdict != result.verdict else ""
         doubt = doubtful_tokens(manifest.observed.clients)
-        verdict = f"unclear (LoadGen: {result.verdict})" if doubt else f"{result.verdict}{differs}"
+        verdict = stated_verdict(result.verdict, manifest.observed) + ("" if doubt else differs)
         issued = result.counts.samples_expected or result.counts.samples
         size = f", {counted(issued, 'sample')}" if issued else ""
         line(f"{plan.scenario} performance: {verdict}{size}")

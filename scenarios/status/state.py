@@ -109,7 +109,7 @@ def run_status(root: Path) -> RunStatus:
     if manifest.status == "finished" and not run_dir.seal.is_file():
         return _unattested(run_dir, status, manifest)
     if manifest.status == "finished":
-        return _finished(run_dir, status, ExitCode(manifest.exit_code or 0))
+        return _finished(run_dir, status, manifest)
     if manifest.status in ("failed", "interrupted"):
         code = ExitCode(manifest.exit_code if manifest.exit_code is not None else ExitCode.FAILED)
         text = str((manifest.error or {}).get("message", ""))
@@ -130,17 +130,19 @@ def _of_endpoints(root: Path) -> RunStatus:
     return RunStatus(root=root, state="finished", what=title, seen_ns=seen_ns, text=f"complete{failed}", endpoints=run)
 
 
-def _finished(run_dir: RunDir, status: RunStatus, code: ExitCode) -> RunStatus:
+def _finished(run_dir: RunDir, status: RunStatus, manifest: "Manifest") -> RunStatus:
     from compliance.accuracy.accuracy_files import ACCURACY_OUTCOMES, read_scores_record
     from runs.attestation.attestation import changed_records
     from runs.numbers.result import read_result
+    from runs.record.engines.server_notes import stated_verdict
 
+    code = ExitCode(manifest.exit_code or 0)
     try:
         result = read_result(run_dir.result)
         record = read_scores_record(run_dir) if result.verdict == "DONE" else None
     except HarnessError as error:
         return replace(status, state="damaged", text=error.message, exit_code=ExitCode.FAILED)
-    verdict = result.verdict if record is None else ACCURACY_OUTCOMES[record.passed]
+    verdict = stated_verdict(result.verdict, manifest.observed) if record is None else ACCURACY_OUTCOMES[record.passed]
     if changed := changed_records(run_dir):
         verdict = f"{verdict}, but {' and '.join(changed)} changed since the attestation"
     scores = {} if record is None else record.scores

@@ -24,6 +24,11 @@ def doubtful_tokens(clients: list[ServerClient]) -> str | None:
     )
 
 
+def stated_verdict(verdict: str, observed: Observed) -> str:
+    """Return the verdict of LoadGen on a performance run, or that it is unclear because token counts contradict."""
+    return f"unclear (LoadGen: {verdict})" if doubtful_tokens(observed.clients) else verdict
+
+
 def failed_responses(responses: int, empty: int, cut: int) -> str:
     """Return the failed responses of servers that send text, in words."""
     parts = [f"{empty} had no text"] * (empty > 0) + [f"{cut} had no finish reason, unlike the others"] * (cut > 0)

@@ -19,12 +19,14 @@ from runs.processes.lock_holder import holder_of
 from runs.record.group_end import read_end, record_end
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import read_manifest, write_manifest
+from runs.record.observed import EngineSeen, ServerClient, TextResponses
 from runs.record.progress import read_progress, write_progress
 from scenarios.resumed import held
 from scenarios.status.find import find_in
 from scenarios.status.snapshot import lines, snapshot_markdown, take_snapshot
 from scenarios.status.state import GroupStatus, run_status
 from tests.conftest import Finished, RunMain, StartMain, run_here
+from tests.support.files.editing import reseal
 from tests.support.processes import warm
 from tests.support.processes.patience import until
 from tests.support.runs.dummy_runs import DummyRuns
@@ -301,6 +303,18 @@ def test_results_equal_the_recorded_numbers(finished_runs: Path) -> None:
     text = run_here("results", finished_runs).stdout
     assert "VALID*" in text
     assert text.count("Server") == 2
+
+
+def test_a_run_whose_token_counts_contradict_is_listed_as_unclear(tmp_path: Path) -> None:
+    run = DummyRuns().copy(tmp_path / "run", "Server")
+    counts = TextResponses(is_tokenized=True, responses_with_usage=9, tokens_by_usage=100, tokens_by_tokenizer=120)
+    engine = EngineSeen(client=ServerClient(server="http://host:8000", answers=9, text=counts))
+    manifest = json.loads(run.manifest.read_bytes())
+    manifest["observed"]["engines"] = [engine.model_dump(mode="json")]
+    run.manifest.write_text(json.dumps(manifest))
+    reseal(run)
+    [row] = json.loads(run_here("results", run.root, "--json").stdout)["answer"]["results"]
+    assert row["outcome"] == "unclear (LoadGen: VALID)"
 
 
 def test_runs_without_result_are_named(tmp_path: Path) -> None:
