@@ -1,7 +1,7 @@
 """Rules of a round of MLPerf Endpoints on one point of a curve, which is one run directory.
 
 configs/rounds/endpoints/ has the limits with their sources. Requirements that the published rules do not state for a
-model are not checked, nor is what one point cannot show (the other points, steady state, power).
+model are not checked, nor is what one point cannot show (the other points, power).
 """
 
 import math
@@ -145,7 +145,7 @@ def point(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
         yield NotApplied(
             "the published rules state no sampling parameters for this model", what="sampling and output limits"
         )
-    yield NotApplied("the client does not record them", what="steady state and power")
+    yield NotApplied("the client does not record it", what="power")
     for row in rows:
         if isinstance(row, NotApplied):
             yield row

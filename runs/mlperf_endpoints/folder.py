@@ -96,6 +96,7 @@ class Summary(_Read):
     tps: Number | None = None
     finish_reason_counts: dict[str, BoundedCount] = {}
     run_config: dict[str, Any] | None = None
+    steady_state: dict[str, Any] | None = None  # since September 2026
 
 
 class Stat(_Statistics):
