@@ -1,19 +1,19 @@
 """The shared parts of the programs that write a dataset: check of the output, progress and writing."""
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from qsl.cnn_dailymail.rows import Prepared, write_rows
+from qsl.dataset_kind import Steps
+from qsl.prepared_rows import Prepared, write_rows
 from runs.errors import InputError
 from runs.files.writing import is_special
 from scenarios.terminal import Terminal
 
-Steps = Callable[[int], None]  # called with the number of finished rows
 INTERRUPTED = "interrupted: nothing was written"
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from qsl.cnn_dailymail.rehearsal import make_rows
-from qsl.cnn_dailymail.rows import encode_rows
 from qsl.dataset import SYNTHETIC_MARK
+from qsl.datasets.cnn_dailymail import encode_rows
+from qsl.rehearsal_articles import make_rows
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError

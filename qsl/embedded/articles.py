@@ -12,7 +12,8 @@ from pathlib import Path
 import orjson
 
 from qsl.cache import CACHE_VARIABLE, cache_dir
-from qsl.cnn_dailymail.rows import TEMPLATE, encode_rows, write_rows
+from qsl.datasets.cnn_dailymail import TEMPLATE, encode_rows
+from qsl.prepared_rows import write_rows
 from qsl.tokenizers import load_tokenizer, tokenizer_fingerprint
 from runs.errors import SetupError
 from runs.record.observed import Weights

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from qsl.cache import cache_dir
-from qsl.cnn_dailymail.rows import article_prompt
 from qsl.dataset import load_dataset
+from qsl.datasets.cnn_dailymail import article_prompt
 from qsl.embedded.articles import (
     BASELINE_FILE,
     bundled_articles,

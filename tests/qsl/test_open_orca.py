@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 import pytest
 
-from qsl.open_orca import FIRST_RESPONSE_ID, encode_questions, official_rows, own_rows, question_prompt
+from qsl.datasets.open_orca import FIRST_RESPONSE_ID, encode_questions, official_rows, own_rows, question_prompt
 from qsl.tokenizers import ByteTokenizer
 from runs.errors import InputError
 from tests.support.runs import orca

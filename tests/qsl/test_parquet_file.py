@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from qsl import parquet_file
-from qsl.cnn_dailymail.prepare import read_articles
+from qsl.datasets.cnn_dailymail import read_articles
 from runs.errors import InputError
 from runs.files.reading import MIB, Bounds
 

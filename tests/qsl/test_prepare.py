@@ -10,15 +10,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from qsl.cnn_dailymail.prepare import read_articles, read_calibration
-from qsl.cnn_dailymail.rows import article_prompt, encode_rows, write_rows
 from qsl.dataset import load_dataset
+from qsl.dataset_kind import dataset_kinds
+from qsl.datasets import cnn_dailymail
+from qsl.datasets.cnn_dailymail import article_prompt, encode_rows, read_articles, read_calibration
 from qsl.hub import check_hub, from_hub
 from qsl.model_files import find_model
+from qsl.prepared_rows import write_rows
 from qsl.tokenizers import ByteTokenizer, load_tokenizer
+from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError, SetupError
 from runs.files.writing import sha256_of
-from scripts import prepare_dataset
 from scripts.make_rehearsal_dataset import main as rehearse
 from scripts.prepare_dataset import main
 from tests.conftest import ROOT
@@ -185,7 +187,7 @@ def test_the_script_writes_and_reports_a_dataset(tmp_path: Path, capsys: pytest.
         ({"--ids": "list.txt", "--count": "2"}, "--ids and --count exclude"),
         ({"--ids": "none.txt"}, "none.txt"),
         ({"--lg-model-name": "llama2-70b", "--ids": "list.txt"}, "not supported for llama2-70b"),
-        ({"--lg-model-name": "llama2-70b", "--source": "hub"}, "MLCommons selects"),
+        ({"--lg-model-name": "llama2-70b", "--source": "hub"}, "--source hub: "),
         ({"--lg-model-name": "llama2-70b", "--source": "a.pkl"}, "a.pkl"),
     ],
 )
@@ -231,7 +233,7 @@ def test_a_file_created_during_the_preparation_is_kept(tmp_path: Path, monkeypat
         output.write_text("of another program")
         yield from encode_rows(ARTICLES, HIGHLIGHTS, ByteTokenizer())
 
-    monkeypatch.setattr(prepare_dataset, "encode_rows", rows)
+    monkeypatch.setattr(cnn_dailymail, "encode_rows", rows)
     source = str(save(table(), tmp_path / "a.csv"))
     assert main(["--source", source, "--model-path", "bytes", "--output", str(output)]) == 2
     assert output.read_text() == "of another program"
@@ -298,3 +300,7 @@ def test_a_missing_hub_ends_with_exit_code_3(
     errors = capsys.readouterr().err
     assert errors.startswith("error: ")
     assert "fix: " in errors
+
+
+def test_each_benchmark_names_a_dataset_that_can_be_prepared() -> None:
+    assert {benchmark.data_set for benchmark in BENCHMARKS.values()} <= set(dataset_kinds())

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from compliance.accuracy.metrics import ROUGE_NAMES, score_pairs
-from qsl.cnn_dailymail.prepare import Articles
-from qsl.cnn_dailymail.rehearsal import LONGEST_PROMPT_TOKENS, SHORTEST_PROMPT_TOKENS, make_rows
 from qsl.dataset import SYNTHETIC_MARK, load_dataset
+from qsl.datasets.cnn_dailymail import Articles
+from qsl.rehearsal_articles import LONGEST_PROMPT_TOKENS, SHORTEST_PROMPT_TOKENS, make_rows
 from qsl.tokenizers import ByteTokenizer
 from runs.benchmark import Target
 from scripts.make_rehearsal_dataset import main

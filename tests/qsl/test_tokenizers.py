@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qsl.cnn_dailymail.rows import TEMPLATE, article_prompt
+from qsl.datasets.cnn_dailymail import TEMPLATE, article_prompt
 from qsl.embedded.articles import bundled_articles
 from qsl.model_faults import tokenizer_faults
 from qsl.model_files import ModelFacts, SpecialIds, special_ids

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from qsl.cnn_dailymail.rows import article_prompt
+from qsl.datasets.cnn_dailymail import article_prompt
 from qsl.embedded.articles import bundled_articles
 from runs.harness import HARNESS_ROOT
 from runs.processes.child import run_program

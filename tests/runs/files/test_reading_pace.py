@@ -14,8 +14,8 @@ from pyarrow.parquet import write_table
 from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import metric_of
 from compliance.trees.audits import _STATED
-from qsl.cnn_dailymail.prepare import read_articles
 from qsl.dataset_file import parse_rows
+from qsl.datasets.cnn_dailymail import read_articles
 from qsl.model_faults import tokenizer_faults
 from qsl.model_files import ModelFacts, special_ids
 from qsl.tokenizers import load_tokenizer

@@ -1,30 +1,19 @@
-"""Articles and highlights, read from the Hugging Face Hub or a local file.
-
-Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
-  [ref]   language/llama3.1-8b/prepare-calibration.py
-  [list]  calibration/CNNDailyMail/calibration-list.txt: 1,000 IDs, 998 different
-"""
+"""Columns of text, read from the Hugging Face Hub or a local file, and checked."""
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from qsl.dataset_file import shorten
 from qsl.hub import first_line, from_hub
 from qsl.parquet_file import ParquetRows
 from runs.errors import InputError, SetupError
-from runs.files.reading import SOURCE_FILE, open_file, read_whole
+from runs.files.reading import SOURCE_FILE, open_file
 from runs.files.temporary import temporary_folder
 
 HUB = "hub"
 PARQUET = ".parquet"  # suffix of Parquet files
-HUB_DATASET, HUB_CONFIG, HUB_SPLIT = "cnn_dailymail", "3.0.0", "validation"
-CALIBRATION_SPLIT = "train"  # [ref] prepare-calibration.py
-CALIBRATION_LIST_SHA256 = "4de1bc2bcf345ba8fc118788455dfaf2e09530fd9ed4daedf2b15661324ad9a7"  # [list]
-
-ID, ARTICLE, HIGHLIGHTS = "id", "article", "highlights"
 
 # Arguments of the `datasets` library for other kinds of files. Without keep_default_na=False, the text "NA" is missing.
 _BUILDERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -35,55 +24,15 @@ _BUILDERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Articles:
-    """Checked articles and their highlights (reference summaries), by row."""
+class HubTable(NamedTuple):
+    """A table on the Hugging Face Hub."""
 
-    articles: list[str]
-    highlights: list[str]
+    dataset: str
+    config: str
+    split: str
 
-    def __len__(self) -> int:
-        return len(self.articles)
-
-
-def read_articles(source: str, count: int | None = None) -> Articles:
-    """Read and check the articles of the hub's dataset or of a local file.
-
-    Args:
-        source: "hub", or a Parquet, CSV, TSV, JSON or JSON lines file with the columns article and highlights.
-
-
-    Raises:
-        InputError: If the file is missing or of an unsupported kind, or columns, cells or rows are missing or invalid.
-        SetupError: If the Hugging Face Hub is unreachable.
-    """
-    cells = read_columns(source, (ARTICLE, HIGHLIGHTS), count)
-    return Articles(cells[ARTICLE], cells[HIGHLIGHTS])
-
-
-def read_calibration(source: str, ids: Path) -> Articles:
-    """Return the articles of a list of IDs, in the order of the list. From the hub, read the training split.
-
-    Args:
-        source: source as in `read_source`, with an additional column ID.
-        ids: text file with an ID per line.
-
-    Raises:
-        InputError: If `read_source` raises it, or the list is unreadable, empty, or has the ID of a missing article.
-    """
-    fix = "give calibration-list.txt of mlcommons/inference"
-    named = read_whole(ids, fix, option="--ids").decode(errors="replace").split()
-    if not named:
-        raise InputError(f"--ids {ids} contains no ID", fix)
-    cells = read_columns(source, (ID, ARTICLE, HIGHLIGHTS), split=CALIBRATION_SPLIT)
-    place = {one: number for number, one in enumerate(cells[ID])}
-    if unknown := [one for one in named if one not in place]:
-        raise InputError(
-            f"{len(unknown)} of the {len(named)} IDs of {ids} are not in {source}; the first is {shorten(unknown[0])}",
-            f"give CNN-DailyMail's {CALIBRATION_SPLIT} split",
-        )
-    rows = [place[one] for one in named]
-    return Articles(*([cells[column][row] for row in rows] for column in (ARTICLE, HIGHLIGHTS)))
+    def __str__(self) -> str:
+        return " ".join(self)
 
 
 def read_columns(
@@ -93,18 +42,24 @@ def read_columns(
     *,
     may_be_empty: Sequence[str] = (),
     or_named: Mapping[str, str] | None = None,
-    split: str = HUB_SPLIT,
+    hub: HubTable | None = None,
 ) -> dict[str, list[str]]:
-    """Read and check columns of text. `read_source` does this for the columns of articles.
+    """Read and check columns of text.
 
     Args:
+        source: `HUB`, or the path of a Parquet, CSV, TSV, JSON or JSON lines file.
+        count: number of rows to read; None = all.
         may_be_empty: columns whose cells may be empty.
         or_named: alternative name of each column.
-        split: split of the hub's dataset.
+        hub: table that `HUB` names.
+
+    Raises:
+        InputError: If the file is missing or of an unsupported kind, or columns, cells or rows are missing or invalid.
+        SetupError: If the Hugging Face Hub is unreachable.
     """
     with temporary_folder("prepare-dataset-") as cache:
-        table = _Rows(_from_hub(split)) if source == HUB else _from_file(Path(source), str(cache))
-        name = f"{HUB_DATASET} {HUB_CONFIG} {split}" if source == HUB else source
+        table = _Rows(_from_hub(hub)) if hub and source == HUB else _from_file(Path(source), str(cache))
+        name = str(hub) if hub and source == HUB else source
         total = len(table)
         if total == 0:
             raise InputError(f"{name} has no rows", "give a source with rows")
@@ -164,21 +119,23 @@ def _check_cells(name: str, column: str, cells: Sequence[object], *, may_be_empt
         raise InputError(f"{name}, row {number}, column {column!r}: the cell {problem}", "correct or remove the row")
 
 
-def _from_hub(split: str) -> Any:
+def _from_hub(table: HubTable) -> Any:
     def fetch(local: bool) -> Any:
         import datasets
 
         mode = datasets.DownloadConfig(local_files_only=local)
-        return datasets.load_dataset(HUB_DATASET, HUB_CONFIG, split=split, download_config=mode)
+        return datasets.load_dataset(table.dataset, table.config, split=table.split, download_config=mode)
 
+    name = f"{table.dataset} {table.config}"
     try:
-        return from_hub(f"{HUB_DATASET} {HUB_CONFIG}", fetch)
+        return from_hub(name, fetch)
     except SetupError:
         raise
     except Exception as error:  # the hub's client raises exceptions of many libraries
         raise SetupError(
-            f"{HUB_DATASET} {HUB_CONFIG} could not be fetched from the Hugging Face Hub: {first_line(error)}",
-            f"check the network, or fetch the {split} split's Parquet file elsewhere and give it with --source FILE",
+            f"{name} could not be fetched from the Hugging Face Hub: {first_line(error)}",
+            f"check the network, or fetch the Parquet file of the {table.split} split elsewhere and give it with "
+            "--source FILE",
         ) from error
 
 

@@ -13,14 +13,16 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from qsl.cnn_dailymail.prepare import check_count, read_columns
-from qsl.cnn_dailymail.rows import encoded
 from qsl.dataset import COLUMNS, check_rows
 from qsl.dataset_file import MAX_BYTES
+from qsl.dataset_kind import DatasetKind, DatasetRequest, SourceRows
+from qsl.prepared_rows import encoded
+from qsl.source_columns import HUB, check_count, read_columns
 from qsl.tokenizers import Tokenizer
 from runs.errors import InputError
 from runs.files.reading import read_whole
@@ -85,7 +87,7 @@ def official_rows(
     check_count(count, len(table), str(path))
     columns = [table[name].tolist()[:count] for name in COLUMNS]
     rows = [
-        {"input": text, "tok_input": [int(one) for one in ids], "output": response}
+        {"input": text, "tok_input": [int(token_id) for token_id in ids], "output": response}
         for text, ids, response in zip(*columns, strict=True)
     ]
     check_rows(rows, path)
@@ -123,3 +125,27 @@ def encode_questions(
     texts = list(map(question_prompt, rows.system_prompts, rows.questions))
     last = [FIRST_RESPONSE_ID] if tokenizer.vocab_size > FIRST_RESPONSE_ID else []
     return encoded(texts, texts, rows.responses, tokenizer, last, progress)
+
+
+class OpenOrca(DatasetKind):
+    """Questions of OpenOrca, of which MLCommons distributes a selection."""
+
+    name = "OpenOrca"
+    columns = "system_prompt, question and response"
+    official_source = "MLCommons' selection of OpenOrca"
+
+    def is_official(self, source: str) -> bool:
+        return is_pickle(source)
+
+    def read(self, request: DatasetRequest) -> SourceRows:
+        if request.source == HUB:
+            raise InputError(
+                f"--source {HUB}: the Hugging Face Hub does not have MLCommons' selection of OpenOrca",
+                f"fetch {OFFICIAL_NAME}.gz from MLCommons and give its path with --source",
+            )
+        if is_pickle(request.source):
+            official = official_rows(Path(request.source), request.count)
+            return SourceRows(len(official), lambda _: iter(official))
+        tokenizer = request.tokenizer()
+        rows = own_rows(Path(request.source), request.count)
+        return SourceRows(len(rows), partial(encode_questions, rows, tokenizer))

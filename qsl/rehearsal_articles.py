@@ -14,9 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from qsl.cnn_dailymail.prepare import Articles
-from qsl.cnn_dailymail.rows import article_prompt
 from qsl.dataset import SYNTHETIC_MARK
+from qsl.datasets.cnn_dailymail import Articles, article_prompt
 from qsl.embedded.articles import bundled_articles
 from qsl.tokenizers import Tokenizer
 

@@ -1,4 +1,4 @@
-"""Rows in the MLCommons format: the official prompt around each article, its token IDs, and the file of all rows."""
+"""Rows in the MLCommons format (input, tok_input, output), and the file of all rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,6 @@ from qsl.tokenizers import Tokenizer
 from runs.errors import InputError
 from runs.files.writing import write_atomic
 
-# The official instruction around one article [mlcommons/inference, language/llama3.1-8b/download_cnndm.py]: it
-# determines the token IDs of every prompt, so its characters must not change.
-_HEAD, _TAIL = (
-    "Summarize the following news article in 128 tokens. "
-    "Please output the summary only, without any other text.\n\nArticle:\n",
-    "\n\nSummary:",
-)
-TEMPLATE = _HEAD + "{input}" + _TAIL
-
 _BATCH = 256
 
 
@@ -34,25 +25,6 @@ class Prepared:
     rows: int
     longest_prompt_tokens: int
     mean_prompt_tokens: float
-
-
-def article_prompt(article: str) -> str:
-    """Return the prompt for `article`, which is inserted unchanged, including braces."""
-    return _HEAD + article + _TAIL
-
-
-def encode_rows(
-    articles: Sequence[str],
-    highlights: Sequence[str],
-    tokenizer: Tokenizer,
-    progress: Callable[[int], None] | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Return rows in the MLCommons format: the official prompt around each article, encoded as the reference does.
-
-    Args:
-        progress: called with the number of finished rows, after each batch.
-    """
-    return encoded(articles, map(article_prompt, articles), highlights, tokenizer, progress=progress)
 
 
 def encoded(

@@ -1,0 +1,1 @@
+"""The datasets of the benchmarks, one module each (`qsl.dataset_kind`)."""
