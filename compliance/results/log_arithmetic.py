@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compliance.judge.rule import RERUN, decides
+from compliance.judge.rule import OURS, RERUN, decides
 from compliance.judge.verdict import Finding, stated
 from runs.loadgen.defaults import OFFLINE_SLACK
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
@@ -36,11 +36,14 @@ from runs.record.finished_run import ACCURACY, PERFORMANCE
 PRINTED = 2 * SIX_DIGITS  # tolerance for the quotient of two printed rates
 ZONES = timedelta(hours=15)  # tolerance for time zones (-12 to +14 hours) and for the time to load samples
 CLOCK_S = 0.1  # tolerance in seconds between two readings of one clock
+# Time by which a test may precede the build of LoadGen: in 10 of 518 published logs, by up to 5.8 hours.
+BUILD_CLOCKS = timedelta(days=1)
 # Mean latency, relative to mean TTFT + mean TPOT × (mean tokens - 1): 0.992 to 1.017 in 117 published results.
 # Shorter runs are not compared: tests run LoadGen with fewer samples around a system whose latency does not depend on
 # the number of tokens.
 LATENCY_SHARES = (0.95, 1.05)
 LATENCY_SAMPLES = {"Offline": 5_000, "Server": 5_000, "SingleStream": 1_000}
+TEST_DATE = "test_datetime"
 _BUILT = ("loadgen_build_date_utc", "loadgen_build_date_local")
 _TARGET_LATENCY = "effective_target_latency_ns"
 _SERVER = RATE_KEYS["Server"]
@@ -92,6 +95,8 @@ _SAME_VALUE = {
     ("log-arithmetic", "error", "[loadgen]", "numbers of the detail log, compared with each other", RERUN),
     ("log-clock", "error", "[loadgen]", "LoadGen's time stamps, compared with the duration in its results", RERUN),
     ("log-summary", "error", "[loadgen]", "numbers of the summary, compared with the detail log", RERUN),
+    ("log-test-date", "warning", OURS, "date of the test, compared with the build of LoadGen and with today",
+     "set the clock of the host; if it was right, rerun"),
 )  # fmt: skip
 def log_contradictions(detail: DetailLog, summary: SummaryLog) -> Iterator[Finding]:
     """Yield the contradictions in the detail log and the summary of a run of any benchmark.
@@ -118,7 +123,10 @@ def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterato
             yield contradicted("log-arithmetic", contradiction, detail.path)
         return
     clocks = itertools.chain(_dates(detail), _records(detail))
-    by_rule = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail)), ("log-clock", clocks)]
+    by_rule = [
+        ("log-settings", _settings(detail)), ("log-order", _loaded_set(detail)), ("log-clock", clocks),
+        ("log-test-date", _test_date(detail)),
+    ]  # fmt: skip
     if numbers is not None and detail.has_results:
         arithmetic = itertools.chain(
             _error_count(detail), _counts(detail), _order(detail, numbers), _verdict(detail),
@@ -188,7 +196,7 @@ def _settings(detail: DetailLog) -> Iterator[Contradiction]:
 def _dates(detail: DetailLog) -> Iterator[Contradiction]:
     """Compare dates in UTC with local dates, and the length of the run with the time of the last log record."""
     begin, window_s = power_time(detail.get("power_begin")), detail.window_s
-    dates = [("test_datetime", _date(detail, "test_datetime"), "power_begin", begin)]
+    dates = [(TEST_DATE, local_test_date(detail), "power_begin", begin)]
     dates.append((_BUILT[0], _date(detail, _BUILT[0]), _BUILT[1], _date(detail, _BUILT[1])))
     for first, first_time, second, second_time in dates:
         if first_time is not None and second_time is not None and abs(second_time - first_time) > ZONES:
@@ -202,6 +210,18 @@ def _dates(detail: DetailLog) -> Iterator[Contradiction]:
             ("power_end",),
             f"the last log record is at {logged_s:.3f} s",
         )
+
+
+def _test_date(detail: DetailLog) -> Iterator[Contradiction]:
+    """Compare the date of the test with the build of LoadGen and with today. Honest hosts may have a wrong clock."""
+    tested, built = local_test_date(detail), _date(detail, _BUILT[0])
+    if tested is None:
+        return
+    began = f"the test began at {tested:%Y-%m-%d %H:%M}"
+    if built is not None and tested < built - BUILD_CLOCKS:
+        yield Contradiction(began, (TEST_DATE, _BUILT[0]), f"LoadGen was built at {built:%Y-%m-%d %H:%M}")
+    if tested > (now := datetime.now(UTC)) + ZONES:
+        yield Contradiction(began, (TEST_DATE,), f"it is {now:%Y-%m-%d %H:%M}")
 
 
 def _records(detail: DetailLog) -> Iterator[Contradiction]:
@@ -218,6 +238,11 @@ def _records(detail: DetailLog) -> Iterator[Contradiction]:
         )
     if detail.has_results and not detail.last_ms:
         yield Contradiction("all records are at 0 ms", ("time_ms",))
+
+
+def local_test_date(detail: DetailLog) -> datetime | None:
+    """Return the local time of the start of the test, as if it were UTC; None if it is invalid."""
+    return _date(detail, TEST_DATE)
 
 
 def _date(detail: DetailLog, key: str) -> datetime | None:

@@ -8,7 +8,8 @@ from compliance.judge.verdict import Finding, Policy, Subject, in_turn, judge
 from compliance.results import accuracy, input_checks, logged_responses, official_rules, performance, plausibility
 from compliance.results.attestation_check import unchanged
 from compliance.results.details import ResultVerdict, RunVerdict, result_details, run_details
-from compliance.results.recorded_facts import recorded_facts
+from compliance.results.heartbeat import last_heartbeat
+from compliance.results.recorded_facts import recorded_dates, recorded_facts
 from compliance.results.result import AFTER_ERROR, Result
 from compliance.results.result import CHECKS as RESULT_CHECKS
 from compliance.results.run_evidence import RunEvidence
@@ -28,6 +29,8 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         *official_rules.PERFORMANCE_SEEDS,
         *input_checks.OF_OURS,
         check_of(recorded_facts),
+        check_of(recorded_dates),
+        check_of(last_heartbeat),
     ),
     "accuracy": (
         *accuracy.OF_ANY,
@@ -39,6 +42,8 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         *input_checks.OF_OURS,
         *accuracy.OF_OURS,
         check_of(recorded_facts),
+        check_of(recorded_dates),
+        check_of(last_heartbeat),
     ),
     "result": RESULT_CHECKS,
 }

@@ -1,12 +1,13 @@
 """Contradictions between the manifest of a run and its other files: facts that this harness cannot have written."""
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from compliance.accuracy.accuracy_files import read_scores_record
 from compliance.judge.rule import OURS, RERUN, decides
 from compliance.judge.verdict import Finding
-from compliance.results.log_arithmetic import contradicted
+from compliance.results.log_arithmetic import TEST_DATE, ZONES, contradicted, local_test_date
 from compliance.results.run_evidence import RunEvidence
 from runs.attestation.attestation import read_attestation
 from runs.errors import HarnessError
@@ -20,6 +21,9 @@ from runs.record.observed import Contention
 CPU_S = 0.03  # tolerance for CPU times, of which the manifest has two digits after the point
 BOUND_THREADS = "VLLM_CPU_OMP_THREADS_BIND"  # variable with which vLLM binds the threads of the process to cores
 
+CLOCK_STEP_NS = 100_000_000  # a larger step of the host's clock during a run is reported
+STAGES_NS = 1_000_000_000  # tolerance for the sum of the stages, each of which is rounded to 0.1 s
+TIMES_SHARE = 0.05  # tolerance for sums of times that two processes measured
 SCORE = 1e-4  # tolerance for a score, of which accuracy.txt has four digits after the point
 # Fields of result.json that LoadGen's logs decide.
 _OF_LOGS = {"verdict", "loadgen_verdict", "duration_ns", "in_force", "reported"}
@@ -36,6 +40,13 @@ def _process(run: RunEvidence, manifest: Manifest) -> Contradictions:
         yield Contradiction(
             f"{run.dir.engine_log.name} is from process {unknown_processes[0]}", ("pid",), f"pid is {manifest.pid}"
         )
+
+
+def _loadgen_process(run: RunEvidence, manifest: Manifest) -> Contradictions:
+    """Compare the process that wrote LoadGen's log with the process of the run."""
+    process = next(iter(run.detail.processes), None)
+    if len(run.detail.processes) == 1 and process is not None and process != manifest.pid:
+        yield Contradiction(f"process {process} wrote {run.dir.detail.name}", ("pid",), f"pid is {manifest.pid}")
 
 
 def _options(run: RunEvidence, manifest: Manifest) -> Contradictions:
@@ -68,6 +79,55 @@ def _cpu_times(run: RunEvidence, manifest: Manifest) -> Contradictions:
     if contention.usable_cores != host.cores_usable and not binds_threads:
         keys = ("observed.contention.usable_cores", "observed.host.cores_usable")
         yield Contradiction(f"{keys[0]} is {contention.usable_cores}", keys, f"{keys[1]} is {host.cores_usable}")
+
+
+def _measured_time(run: RunEvidence, manifest: Manifest) -> Contradictions:
+    """Compare the time over which CPU times were measured with the times of the requests."""
+    contention, requests = manifest.observed.contention, run.requests
+    if not isinstance(contention, Contention) or requests is None or not len(requests):
+        return
+    took_s = float(requests.complete_ns.max() - requests.issue_ns.min()) / 1e9
+    key = "observed.contention.window_s"
+    if contention.window_s < took_s - CLOCK_STEP_NS / 1e9:
+        yield Contradiction(f"{key} is {contention.window_s:.3f}", (key,), f"the requests took {took_s:.3f} s")
+
+
+def _engine_times(run: RunEvidence, manifest: Manifest) -> Contradictions:
+    """Compare the times of the queries in the engine, and reused tokens, with the request log."""
+    requests, times = run.requests, manifest.observed.query_times
+    if requests is None or not len(requests):
+        return
+    if times is not None and not manifest.plan.is_warm:
+        inside_s = times.queued_s + times.prefill_s + times.decode_s
+        latency_s = float((requests.complete_ns - requests.issue_ns).sum()) / 1e9
+        if inside_s > (1 + TIMES_SHARE) * latency_s:
+            key = "observed.engines.query_times"
+            yield Contradiction(
+                f"{key} adds up to {inside_s:.3f} s", (key,), f"all latencies add up to {latency_s:.3f} s"
+            )
+        if times.queries > len(requests):
+            key = "observed.engines.query_times.queries"
+            yield Contradiction(f"{key} is {times.queries}", (key,), f"the run had {len(requests)} queries")
+    cached, prompt_tokens = manifest.observed.cached_prompt_tokens, int(requests.prompt_tokens.sum())
+    if cached is not None and cached > prompt_tokens:
+        key = "observed.cached_prompt_tokens"
+        yield Contradiction(f"{key} is {cached}", (key,), f"all prompts have {prompt_tokens} tokens")
+
+
+def _loop_lag(_: RunEvidence, manifest: Manifest) -> Contradictions:
+    """Compare the delays of the event loop with each other."""
+    lag = manifest.observed.loop_lag
+    if lag is not None and lag.p99_ms > lag.worst_ms:
+        key = "observed.loop_lag.p99_ms"
+        yield Contradiction(f"{key} is {lag.p99_ms:g}", (key,), f"worst_ms is {lag.worst_ms:g}")
+
+
+def _replicas(_: RunEvidence, manifest: Manifest) -> Contradictions:
+    """Compare the replicas that ran with the planned replicas."""
+    planned = len(manifest.plan.replicas.places) if manifest.plan.replicas is not None else 0
+    numbers = [record.replica for record in manifest.replicas]
+    if sorted(numbers) != list(range(planned)):
+        yield Contradiction(f"replicas are {numbers}", ("replicas",), f"{planned} were planned")
 
 
 def _requests(run: RunEvidence, manifest: Manifest) -> Contradictions:
@@ -121,6 +181,39 @@ def _scores(run: RunEvidence, _: Manifest) -> Contradictions:
             yield Contradiction(f"{name} is {value:.10g}", (name,), f"the responses give {computed[name]:.10g}")
 
 
+def _test_began(run: RunEvidence, manifest: Manifest) -> Contradictions:
+    """Compare the date in LoadGen's log, which has no time zone, with the start of the run."""
+    began = local_test_date(run.detail)
+    if began is not None:
+        started = datetime.fromtimestamp(manifest.start_time_ns / 1e9, UTC)
+        if abs(began - started) > ZONES:
+            yield Contradiction(
+                f"{TEST_DATE} is {began:%Y-%m-%d %H:%M}",
+                ("start_time_ns",),
+                f"the run started at {started:%Y-%m-%d %H:%M}",
+            )
+
+
+def _span(run: RunEvidence, manifest: Manifest) -> Contradictions:
+    """Compare the start and the end of the run with the times of its requests and of its stages."""
+    requests = run.requests
+    if requests is None or not len(requests):
+        return
+    early_ns = manifest.start_time_ns - int(requests.issue_ns.min())
+    if early_ns > CLOCK_STEP_NS:
+        yield Contradiction(
+            f"the first query was issued {early_ns / 1e9:.1f} s before start_time_ns", ("start_time_ns",)
+        )
+    end_ns = manifest.end_time_ns
+    stages_ns = round(1e9 * sum((manifest.observed.start_stages or {}).values()))
+    if end_ns is not None and stages_ns - (end_ns - manifest.start_time_ns) > STAGES_NS:
+        took_s = (end_ns - manifest.start_time_ns) / 1e9
+        key = "observed.start_stages"
+        yield Contradiction(f"{key} adds up to {stages_ns / 1e9:.1f} s", (key,), f"the run took {took_s:.1f} s")
+    if end_ns is not None and (late_ns := int(requests.complete_ns.max()) - end_ns) > CLOCK_STEP_NS:
+        yield Contradiction(f"the last query was completed {late_ns / 1e9:.1f} s after end_time_ns", ("end_time_ns",))
+
+
 def _commit(run: RunEvidence, manifest: Manifest) -> Contradictions:
     """Compare the commit of the harness with the attestation."""
     try:
@@ -136,13 +229,32 @@ def _commit(run: RunEvidence, manifest: Manifest) -> Contradictions:
 _FACTS_BY_FILE: tuple[
     tuple[Callable[[RunDir], Path], tuple[Callable[[RunEvidence, Manifest], Contradictions], ...]], ...
 ] = (
+    (lambda run: run.detail, (_loadgen_process,)),
     (lambda run: run.engine_log, (_process, _options, _cache)),
-    (lambda run: run.requests, (_requests,)),
+    (lambda run: run.requests, (_requests, _engine_times)),
     (lambda run: run.seal, (_commit,)),
-    (lambda run: run.manifest, (_cpu_times, _warm_up)),
+    (lambda run: run.manifest, (_cpu_times, _warm_up, _loop_lag, _replicas)),
     (lambda run: run.result, (_result,)),
     (lambda run: run.accuracy_json, (_scores,)),
 )
+_DATES = (_test_began, _span, _measured_time)
+
+
+@decides(
+    "contradiction",
+    ("record-dates", "warning", OURS, "start and end of the run, compared with its logs",
+     "set the clock of the host; if it was right, rerun"),
+    needs=("log", "manifest"),
+)  # fmt: skip
+def recorded_dates(run: RunEvidence) -> Iterator[Finding]:
+    """Compare the start and the end in the manifest with LoadGen's log and the request log.
+
+    The clock of an honest host may be set during a run, so a contradiction is a warning.
+    """
+    if (manifest := run.manifest) is not None:
+        for date in _DATES:
+            for contradiction in date(run, manifest):
+                yield contradicted("record-dates", contradiction, run.dir.manifest)
 
 
 @decides(

@@ -13,7 +13,6 @@ from typing import Any
 
 from compliance.judge.rule import check_of, decides, find_rule
 from compliance.judge.verdict import Finding, Policy, Severity, judge, stated
-from compliance.results.details import rule_findings
 from compliance.results.same_system import BUNDLE, HARNESS, MAX_DAYS_APART, Question, too_far_apart, unlike
 from compliance.signoff import requests
 from compliance.signoff.evidence import Evidence, checks, damage_finding
@@ -120,7 +119,7 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
     part, reported = evidence.part, Counter[str]()
     assert part is not None
     official = part.details.claims_official and evidence.manifest is not None
-    to_ask = [check for check in rule_findings(part) if check.severity == "warning"]
+    to_ask = [finding for finding in part.findings if finding.severity == "warning"]
     for finding in (*part.contradictions, *part.violated, *to_ask):
         ignored = finding.kind == "official" and not official and finding.rule != _NOTED_ONLY
         if ignored or finding.rule == _DECIDED_BY_C1:

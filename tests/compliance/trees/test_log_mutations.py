@@ -6,7 +6,7 @@ The logs are short runs of the real LoadGen, so no test needs published logs.
 import re
 import shutil
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -299,6 +299,23 @@ def ended_later(by_s: int) -> Change:
     return change
 
 
+def redated(days: int) -> Change:
+    """Move the test to another day, in all records that have its date."""
+    later = timedelta(days=days)
+
+    def change(tree: Tree, place: Place) -> None:
+        run = tree.performance(place)
+        detail = read_detail(run.detail)
+        tested = datetime.fromisoformat(detail.get("test_datetime").removesuffix("Z")) + later
+        edit_detail(run, "test_datetime", f"{tested:%Y-%m-%dT%H:%M:%S}Z")
+        for key in ("power_begin", "power_end"):
+            moment = power_time(detail.get(key))
+            assert moment is not None
+            edit_detail(run, key, f"{moment + later:%m-%d-%Y %H:%M:%S.%f}"[:-3])
+
+    return change
+
+
 def speculative(tree: Tree, place: Place) -> None:
     tree.readme(place).write_text("The server uses speculative decoding.")
 
@@ -317,6 +334,8 @@ FACTS: dict[str, tuple[str, Change, str]] = {
     "system-processor": (GPT, described(system_name="2xEPYC_9575F", host_processor_model_name="AMD EPYC 9554"),
                          "system-hosts"),
     "built-on-another-day": (RESNET, numbers(loadgen_build_date_local="2020-01-01T00:00:00"), "log-clock"),
+    "tested-before-the-build": (RESNET, redated(days=-3000), "log-test-date"),
+    "tested-in-the-future": (RESNET, redated(days=3000), "log-test-date"),
     "ended-two-hours-later": (RESNET, ended_later(7200), "log-clock"),
     "ended-50-minutes-later": (RESNET, ended_later(3000), "log-clock"),
     "records-of-half-the-time": (RESNET, half_the_time, "log-clock"),
