@@ -16,7 +16,8 @@ import pytest
 from packaging.markers import Marker, default_environment
 
 from compliance.results.same_system import RECORDED_PAIR
-from runs.loadgen.detail_log import read_detail, unchanged_sources
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.loadgen_sources import unchanged_sources
 from runs.loadgen.trace_log import read_trace
 from runs.machine import environment
 from runs.machine.environment import LOADGEN_BUILD, loadgen_facts

@@ -9,6 +9,7 @@ from compliance.results import accuracy, input_checks, logged_responses, officia
 from compliance.results.attestation_check import unchanged
 from compliance.results.details import ResultVerdict, RunVerdict, result_details, run_details
 from compliance.results.heartbeat import last_heartbeat
+from compliance.results.loadgen_build import loadgen_sources
 from compliance.results.recorded_facts import recorded_dates, recorded_facts
 from compliance.results.result import AFTER_ERROR, Result
 from compliance.results.result import CHECKS as RESULT_CHECKS
@@ -27,6 +28,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         *plausibility.PERFORMANCE,
         *official_rules.PERFORMANCE,
         *official_rules.PERFORMANCE_SEEDS,
+        check_of(loadgen_sources),
         *input_checks.OF_OURS,
         check_of(recorded_facts),
         check_of(recorded_dates),
@@ -39,6 +41,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         *logged_responses.ACCURACY,
         *official_rules.ACCURACY,
         *official_rules.ACCURACY_SEEDS,
+        check_of(loadgen_sources),
         *input_checks.OF_OURS,
         *accuracy.OF_OURS,
         check_of(recorded_facts),

@@ -17,7 +17,7 @@ from compliance.results.same_system import BUNDLE, HARNESS, MAX_DAYS_APART, Ques
 from compliance.signoff import requests
 from compliance.signoff.evidence import Evidence, checks, damage_finding
 from compliance.techniques.engine_facts import facts_of_run, misdeclared
-from runs.loadgen.detail_log import NO_GIT, unchanged_sources
+from runs.loadgen.loadgen_sources import source_change, unchanged_sources
 from runs.record.engines.server_facts import prompt_reuse
 from runs.record.fingerprint import (
     CHANGED_OPTION,
@@ -39,8 +39,8 @@ MIN_WINDOW_S = 1.0  # Linux counts CPU time in steps of 10 ms, too coarse for sh
 SUT_NAMES = ("PySUT", "PyFastSUT")  # names that LoadGen gives to SUTs that use its Python interface
 
 MISMATCHES_SHOWN = 4  # maximum number of shown findings of a rule on a run, and of differences between systems
-# Rules that are not reported as errors here: check C-1 reports the first one, and the second one becomes a note.
-_DECIDED_BY_C1, _NOTED_ONLY = "accuracy-scored-again", "accuracy-no-target"
+_DECIDED_HERE = frozenset({"accuracy-scored-again", "log-sources"})  # checks C-1 and P-2 report them
+_NOTED_ONLY = "accuracy-no-target"
 _ANY_MACHINE = ("localhost", "")  # host names that identify no machine
 
 
@@ -93,16 +93,11 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
         text = f"log records that occur twice: {len(detail.repeated)}, first {key}; the log contains records of"
         text += " multiple runs"
         yield stated("P-2/joined_logs", text, run.detail, line=line, repeated=list(detail.repeated)[:10])
-    # A build from the source distribution has no Git status; the hashes of its files decide.
-    if detail.get("loadgen_git_status_message") not in (None, "", NO_GIT):
-        yield stated("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
     if not detail.get("loadgen_file_sha1") or not isinstance(detail.get("loadgen_version"), str):
         yield stated("P-2/forged_log", "LoadGen's version or the hashes of its sources are missing", run.detail)
-    unchanged = unchanged_sources(detail)
-    if unchanged is False:
-        text = f"the hashes in the log differ from the sources of LoadGen {detail.get('loadgen_version')}"
-        yield stated("P-2/patched_loadgen", text, run.detail)
-    elif unchanged is None and evidence.manifest is not None:
+    if change := source_change(detail):
+        yield stated("P-2/patched_loadgen", change, run.detail)
+    elif unchanged_sources(detail) is None and evidence.manifest is not None:
         version = str(detail.get("loadgen_version"))[:40]
         text = f"the hashes in the log were not checked: unknown LoadGen version {version}"
         yield stated("P-2/patched_loadgen", text, run.detail, severity="warning")
@@ -122,7 +117,7 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
     to_ask = [finding for finding in part.findings if finding.severity == "warning"]
     for finding in (*part.contradictions, *part.violated, *to_ask):
         ignored = finding.kind == "official" and not official and finding.rule != _NOTED_ONLY
-        if ignored or finding.rule == _DECIDED_BY_C1:
+        if ignored or finding.rule in _DECIDED_HERE:
             continue
         reported[finding.rule] += 1
         if reported[finding.rule] <= MISMATCHES_SHOWN or finding.kind != "contradiction":

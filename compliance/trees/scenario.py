@@ -8,6 +8,7 @@ from compliance.judge.rule import Check, check_of, decides
 from compliance.judge.verdict import Finding, NotApplied, Policy, compared
 from compliance.results import accuracy, input_checks, logged_responses, official_rules, performance, plausibility
 from compliance.results.attestation_check import unchanged
+from compliance.results.loadgen_build import loadgen_sources
 from compliance.trees import runs, streams
 from compliance.trees.audits import (
     AUDIT_TEXTS,
@@ -62,9 +63,11 @@ def _no_accuracy_log(run: TreeRun) -> str:
 # Checks on runs of all benchmarks, and additional checks (_OUR_…) on runs of the benchmarks of this harness.
 _PERFORMANCE: tuple[Check, ...] = (
     *(*performance.OF_ANY, *runs.PERFORMANCE, *streams.PERFORMANCE, *official_rules.PERFORMANCE),
+    check_of(loadgen_sources),
 )
 _ACCURACY: tuple[Check, ...] = (
     *(*accuracy.OF_ANY, *runs.ACCURACY, check_of(performance.detail_against_summary)),
+    check_of(loadgen_sources),
     replace(logged_responses.ISSUED, applies=_no_accuracy_log),
 )
 _UNCHANGED = check_of(unchanged, needs=("record",))

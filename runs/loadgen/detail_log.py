@@ -3,7 +3,6 @@
 Reads the logs of the LoadGen versions from OLDEST to NEWEST. Damage is an `InputError` with the line number.
 """
 
-import hashlib
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,12 +36,6 @@ BEFORE_START_MS = 1e12
 # Keys that LoadGen may write repeatedly in a run.
 _REPEATED = frozenset({"generic_message", "loaded_qsl_set", "early_stopping_result"})
 _FIELDS = (b'"key"', b'"value"', b'"time_ms"', b'"metadata"', b'"is_error"')
-# SHA-256 of the compiled files in `loadgen_file_sha1`, as JSON with sorted keys, by version. Only these files are equal
-# in the logs of a wheel and of a build from the source distribution. [mlcommons/inference_results: the revision of
-# LoadGen that its log names]
-_SOURCES = {"6.0.17": "7e49ebb5ad123c1cdb33b4fc487472d50545189f1826d47f8c398f24c2789d82"}
-NO_GIT = "NA"  # revision and Git status of a build outside a Git checkout
-_COMPILED, _GENERATED = (".cc", ".h", ".conf"), "/mlperf_conf.h"  # the build generates it from mlperf.conf
 # C++ doubles that JSON cannot express.
 _NOT_A_NUMBER = re.compile(rb'"value": (-?)(nan|inf)(?=,)')
 
@@ -234,18 +227,6 @@ class DetailLog:
             if isinstance(value, str):
                 return value
         raise self.missing(keys[0], self.get(keys[0]))
-
-
-def unchanged_sources(detail: DetailLog) -> bool | None:
-    """Return whether the log has the source hashes of its LoadGen version; None for an unknown version."""
-    version, _, _ = str(detail.get("loadgen_version")).partition(" @")  # a source distribution has no revision
-    expected, files = _SOURCES.get(version), detail.get("loadgen_file_sha1")
-    if expected is None:
-        return None
-    if not isinstance(files, dict):
-        return False
-    compiled = {name: sha1 for name, sha1 in files.items() if name.endswith(_COMPILED) and name != _GENERATED}
-    return hashlib.sha256(orjson.dumps(compiled, option=orjson.OPT_SORT_KEYS)).hexdigest() == expected
 
 
 def power_time(value: object) -> datetime | None:

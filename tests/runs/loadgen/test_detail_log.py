@@ -11,9 +11,7 @@ import pytest
 
 from runs.errors import InputError
 from runs.files.reading import DETAIL_LOG
-from runs.loadgen.detail_log import MAX_KEPT_RECORDS, NEWEST, TruncatedLogError, read_detail, unchanged_sources
-from runs.record.layout import RunDir
-from tests.support.files.editing import edit_detail
+from runs.loadgen.detail_log import MAX_KEPT_RECORDS, NEWEST, TruncatedLogError, read_detail
 
 SEEDS = {"qsl": 2085463073848966840, "sample_index": 2747215439041700203, "schedule": 16159082839903944936}
 
@@ -225,24 +223,3 @@ def test_a_log_of_two_runs_is_refused(tmp_path: Path) -> None:
     assert read_detail(path).repeated == {}
     path.write_text(record("a", 1) + record("b", 1) + record("a", 2))
     assert read_detail(path).repeated == {"a": 3}
-
-
-@pytest.mark.parametrize(
-    ("revision", "changed", "unchanged"),
-    [
-        ("d6147c7eb7", {}, True),
-        ("NA", {"/README_BUILD.md": None, "/PKG-INFO": "0" * 40, "/setup.cfg": "0" * 40}, True),
-        ("NA", {"/loadgen.cc": "0" * 40}, False),
-        ("NA", {"/results.h": None}, False),
-        ("NA", {"/mlperf.conf": "0" * 40}, False),
-        ("NA", {"/more.cc": "0" * 40}, False),
-    ],
-)
-def test_loadgen_sources_are_compared_by_their_hashes(
-    copied_run: Callable[[str], RunDir], revision: str, changed: dict[str, str | None], unchanged: bool
-) -> None:
-    run = copied_run("offline")
-    files = {**read_detail(run.detail).values["loadgen_file_sha1"], **changed}
-    edit_detail(run, "loadgen_version", f"6.0.17 @ {revision}")
-    edit_detail(run, "loadgen_file_sha1", {name: sha1 for name, sha1 in files.items() if sha1 is not None})
-    assert unchanged_sources(read_detail(run.detail)) is unchanged
