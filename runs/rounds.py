@@ -219,6 +219,11 @@ class Round:
         """Accepted names of benchmark directories."""
         return frozenset(self.table.directories)
 
+    @property
+    def is_published(self) -> bool:
+        """True if MLCommons has published the results of the round."""
+        return self.name != CURRENT_ROUND.name
+
     def __str__(self) -> str:
         return self.name
 

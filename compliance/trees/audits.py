@@ -24,7 +24,7 @@ from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files.writing import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry
-from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
+from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, read_detail
 from runs.record.finished_run import PERFORMANCE
 from runs.record.layout import RunDir
 
@@ -425,6 +425,7 @@ def _check_entries(
         special_ids=model.special_ids if model else (),
         expected_count=LOGGED_SAMPLES,
         max_tokens=benchmark.sampling["performance"].max_tokens if model and benchmark else None,
+        issued=_samples_issued(path) if len(entries) != LOGGED_SAMPLES else None,
     )
     for check in checks:
         passed = not check.violated or not (entries or check.rule == "test06-count")
@@ -434,6 +435,14 @@ def _check_entries(
     if (different := len({entry.seq_id for entry in entries})) < len(entries):
         value = f"{len(entries)} for {different} queries"
         yield compared("audit-answers", False, value, "one for each query", path)
+
+
+def _samples_issued(responses: Path) -> int | None:
+    """Return the number of samples that the audit run issued; None if its log is missing or damaged."""
+    with suppress(HarnessError):
+        detail = read_detail(RunDir(responses.parent.parent / "performance" / "run_1").detail)
+        return detail.integer("result_query_count") * (detail.samples_per_query or 1)
+    return None
 
 
 @decides(

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from compliance.judge.rule import decides
-from compliance.judge.verdict import Finding, compared
+from compliance.judge.verdict import Finding, NotApplied, compared
 from compliance.results.truncate import CUT, SHOWN_BYTES, is_truncated
 from compliance.trees.findings import MISSING, Reads, is_folder, is_regular, read_tree_bytes
 from compliance.trees.tree import MAX_FILE_BYTES
@@ -15,7 +15,7 @@ from runs.loadgen.detail_log import power_time
 from runs.record.layout import RunDir
 
 
-def check_accuracy_files(result: TreeResult, run: RunDir) -> Iterator[Finding]:
+def check_accuracy_files(result: TreeResult, run: RunDir) -> Iterator[Finding | NotApplied]:
     """Check the files of an accuracy run."""
     yield from result.text_read[0]
     yield from _check_size(run, result)
@@ -64,8 +64,11 @@ def _shape_problems(content: bytes, truncated: bool) -> Iterator[tuple[str, str]
     ("accuracy-files", "error", "[checker] accuracy_check.extra_files_check",
      "pictures or videos of the accuracy run", "copy the missing files from the accuracy run"),
 )  # fmt: skip
-def _check_folders(run: RunDir, result: TreeResult) -> Iterator[Finding]:
+def _check_folders(run: RunDir, result: TreeResult) -> Iterator[Finding | NotApplied]:
     """Check the pictures or videos that the round requires of a benchmark."""
+    if result.entry.accuracy_folders and result.tree.round.is_published:
+        yield NotApplied("MLCommons removes pictures and videos from published rounds", ("accuracy-files",))
+        return
     for name, wanted in result.entry.accuracy_folders.items():
         folder = run.root / name
         existing = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()

@@ -103,7 +103,7 @@ def _performance(result: TreeResult) -> Iterator[Finding]:
         result.runs.append(RunIdentity.of("performance", run.dir, run.detail))
 
 
-def _accuracy(result: TreeResult) -> Iterator[Finding]:
+def _accuracy(result: TreeResult) -> Iterator[Finding | NotApplied]:
     """Check the files of the accuracy run, and store the values that identify it."""
     accuracy_run = result.accuracy
     run = accuracy_run.dir

@@ -94,6 +94,23 @@ def test_a_generated_begin_of_sequence_id_is_a_note_or_warning(odd: list[int], c
     assert [one.severity for one in judged if one.rule == "test06-begin"] == [severity]
 
 
+@pytest.mark.parametrize(
+    ("logged", "issued", "severity"),
+    [
+        *[(87, 5000, "warning"), (108, 5000, "warning"), (100, 5000, "pass"), (100, None, "pass")],
+        *[(99, 100, "error"), (99, None, "error"), (0, 5000, "error"), (59, 5000, "error"), (90, 101, "error")],
+    ],
+)
+def test_another_number_of_responses_is_a_warning_if_loadgen_drew_them(
+    logged: int, issued: int | None, severity: str
+) -> None:
+    checks = judge_entries(
+        [entry([10, 11])] * logged,
+        scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=100, max_tokens=128, issued=issued,
+    )  # fmt: skip
+    assert [check.severity for check in checks if check.rule == "test06-count"] == [severity]
+
+
 def test_an_id_that_begins_and_ends_is_treated_as_an_end() -> None:
     checks = judge_entries(
         [entry([1, 2, 0])], scenario="Offline", stop_ids=(0,), bos_ids=(0,), expected_count=1, max_tokens=128

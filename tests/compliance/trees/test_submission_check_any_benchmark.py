@@ -103,6 +103,13 @@ def test_requirements_of_the_round_table_are_applied(tree: Tree, changes: dict[s
     assert rule in rules(check_submission_tree(tree.root, short_round(**changes)))
 
 
+def test_pictures_may_be_missing_in_a_published_round(tree: Tree) -> None:
+    in_round = short_round(accuracy_folders={"images": ("1", "2")})
+    assert "accuracy-files" in rules(check_submission_tree(tree.root, in_round))
+    published = replace(in_round, name="v6.0")
+    assert "accuracy-files" not in rules(check_submission_tree(tree.root, published))
+
+
 def test_an_optional_score_may_be_missing(tree: Tree) -> None:
     optional = {"targets": {"any": {"mAP": {"low": None, "high": 1.0}}}}
     assert rules(check_submission_tree(tree.root, short_round(**optional))) == set()
