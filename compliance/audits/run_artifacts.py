@@ -21,13 +21,6 @@ class RunArtifacts(FinishedRun):
 
     spec: RunSpec = field(kw_only=True)
 
-    @classmethod
-    def of(cls, run: FinishedRun, spec: RunSpec) -> "RunArtifacts":
-        """Create the audit run from a run, with the files that were parsed already."""
-        artifacts = cls(run.dir, spec=spec)
-        vars(artifacts).update(vars(run))
-        return artifacts
-
     @property
     def request_table(self) -> RequestTable:
         """The request log. An error is raised if the audit run has none."""

@@ -17,8 +17,8 @@ from compliance.trees.causes import RANKS
 from compliance.trees.check_report import head, unapplied_rule_lines
 from compliance.trees.check_tree import TreeReport
 from compliance.trees.findings import object_or_empty, shown_lines
+from compliance.trees.scenario_directory import LATENCIES, RATES
 from compliance.trees.tree import Place
-from compliance.trees.tree_evidence import LATENCIES, RATES
 from runs.benchmark import SCENARIOS
 from runs.wording import printable
 

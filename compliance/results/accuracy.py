@@ -93,7 +93,7 @@ def scores(run: RunEvidence) -> Iterator[Finding]:
     yield scores_within_reach(verdict.metric, verdict.scores, verdict.targets)
     for finding in verdict.findings:
         rule = f"accuracy-target {str(finding.numbers['metric']).upper()}"
-        yield replace(finding, required=finding.required + run.requirements.entry.in_rules(run.scenario_name, rule))
+        yield replace(finding, required=finding.required + run.claim.limit_in_rules(rule))
 
 
 # performance.py explains the lists CLAIM, OF_ANY and OF_OURS.

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from compliance.results.result import Result, claimed_mode
+from compliance.results.result import Result
 from runs.benchmark import Scenario
 from runs.benchmarks import DIRECTORIES
 from runs.errors import HarnessError, InputError, SetupError
@@ -49,7 +49,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
                     f"--scenario {scenario}: the scenario in {run.dir.root} is {run.detail.scenario}",
                     f"run without --scenario, or give a run of scenario {scenario}",
                 )
-        _add(results, [run for run in runs if only is None or claimed_mode(run) == only], path)
+        _add(results, [run for run in runs if only is None or run.claimed_mode == only], path)
     if not results:
         wanted = {None: "", PERFORMANCE: "performance ", ACCURACY: "accuracy "}[only]
         raise InputError(f"no {wanted}run in {', '.join(map(str, paths))}", f"give the directory of a {wanted}run")
@@ -61,7 +61,7 @@ def campaign_results(path: Path) -> list[Path]:
     return [result.root for name, _, result in CampaignDir(path).results() if name in DIRECTORIES]
 
 
-def _known_run(run_dir: RunDir, scenario: Scenario | None, claimed_mode: str | None) -> FinishedRun:
+def _known_run(run_dir: RunDir, scenario: Scenario | None, directory_mode: str | None) -> FinishedRun:
     """Return the run in a directory, after a check that its LoadGen version and benchmark are supported.
 
     Raises:
@@ -77,7 +77,7 @@ def _known_run(run_dir: RunDir, scenario: Scenario | None, claimed_mode: str | N
             f"check it with {PROGRAM} check REPOSITORY --round ROUND",
         )
     run = finished_run(run_dir, scenario)
-    run.claimed_mode = claimed_mode
+    run.directory_mode = directory_mode
     if unknown := run.detail.unknown_version(OF_ROUNDS):
         raise SetupError(f"{run_dir.detail}: {unknown}", "verify it with the tools of its own round")
     return run
@@ -108,7 +108,7 @@ def _add(results: list[Result], runs: list[FinishedRun], path: Path) -> None:
     """Add the runs of a path. The first runs of both modes form a result; a single run joins a run of another path."""
     first: Result | None = None
     for run in runs:
-        if first is not None and first.run(claimed_mode(run)) is None:
+        if first is not None and first.run(run.claimed_mode) is None:
             joined = first
         elif len(runs) == 1 and (fitting := next((one for one in results if _fits(one, run)), None)):
             joined = fitting
@@ -121,9 +121,8 @@ def _add(results: list[Result], runs: list[FinishedRun], path: Path) -> None:
 
 
 def _fits(result: Result, run: FinishedRun) -> bool:
-    identity = (run.scenario, run.benchmark.submission_name)
-    return len(result.runs) == 1 and all(
-        (run_of_result.scenario, run_of_result.benchmark.submission_name) == identity
-        and claimed_mode(run_of_result) != claimed_mode(run)
-        for run_of_result in result.runs
+    return (
+        len(result.runs) == 1
+        and result.place == (run.benchmark.submission_name, run.scenario)
+        and result.run(run.claimed_mode) is None
     )

@@ -20,7 +20,8 @@ from compliance.results.log_arithmetic import (
     duration_ns,
     mean_output_tokens,
 )
-from compliance.results.run_evidence import Requirements, RunEvidence
+from compliance.results.run_claim import RunClaim
+from compliance.results.run_evidence import RunEvidence
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
@@ -33,16 +34,15 @@ TOKENS_APART = 0.03
 
 @dataclass(frozen=True)
 class RuleInput:
-    """A detail log, and the requirements of a round on its run."""
+    """A detail log, its numbers, and the claim of its run."""
 
     detail: DetailLog
-    scenario: str  # scenario that the run claims
-    required: Requirements
+    claim: RunClaim
     numbers: Numbers | None = None
 
     @property
     def entry(self) -> RoundBenchmark:
-        return self.required.entry
+        return self.claim.entry
 
     @property
     def percentile(self) -> float:
@@ -63,12 +63,12 @@ class RuleInput:
     def limits(self) -> TokenLimits | None:
         """Limits of TTFT and TPOT; None if the scenario has none."""
         measured = self.detail.scenario == "Server" and self.token_latencies
-        return self.entry.token_limits.get(self.scenario) if measured else None
+        return self.entry.token_limits.get(self.claim.scenario) if measured else None
 
     @property
     def latency_ms(self) -> float | None:
         """Limit of the latency of a whole query, in ms."""
-        limit_ns = None if self.entry.token_latencies else self.entry.latency_ns.get(self.scenario)
+        limit_ns = None if self.entry.token_latencies else self.entry.latency_ns.get(self.claim.scenario)
         return None if limit_ns is None else limit_ns / 1e6
 
 
@@ -114,7 +114,7 @@ class Limit:
             return
         bound = wanted if not self.slack else wanted * (1 - self.slack if self.how == "at least" else 1 + self.slack)
         required = ", ".join(wanted) if self.how == "one of" else self.shown.format(wanted)
-        required += inputs.entry.in_rules(inputs.scenario, self.rule)
+        required += inputs.claim.limit_in_rules(self.rule)
         passed = _HOLDS[self.how](value, bound)
         formula, keys = self.of(inputs)
         finding = compared(
@@ -142,17 +142,17 @@ def _mean_tokens(inputs: RuleInput) -> float | None:
 
 def _tokens_target(bound: str) -> RuleValue:
     """Return a function that reads a limit of output tokens per sample from the accuracy targets."""
-    return lambda given: getattr(given.entry.targets_of(given.scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
+    return lambda given: getattr(given.claim.targets.get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
 
 
 def _size_asked(inputs: RuleInput) -> int:
     entry, size = inputs.entry, inputs.detail.integer("qsl_reported_total_count")
-    allowed = entry.data_set, entry.performance_samples, entry.accuracy_samples_of(inputs.scenario)
+    allowed = entry.data_set, entry.performance_samples, entry.accuracy_samples_of(inputs.claim.scenario)
     return size if size in allowed else entry.data_set
 
 
 def _latency_from(inputs: RuleInput) -> Formula:
-    is_interactive = inputs.scenario == "Interactive"
+    is_interactive = inputs.claim.scenario == "Interactive"
     return "", ("result_99.00_percentile_latency_ns" if is_interactive else "effective_target_latency_ns",)
 
 
@@ -204,13 +204,14 @@ def _limits(name: str, p99_key: str) -> tuple[Limit, Limit]:
 PERFORMANCE_ROWS = (
     Limit("perf-benchmark-scenario", "[rules] scenarios", "scenario of the run",
         "run a scenario of the benchmark: --scenario NAME", "scenario",
-        lambda a: a.scenario, "one of", lambda a: a.required.scenarios, "{}"),
+        lambda a: a.claim.scenario, "one of",
+        lambda a: tuple(sorted(a.entry.scenarios)) if a.claim.division is None else None, "{}"),
     Limit("perf-min-duration", f"{_CHECK}min_duration_check", "effective min_duration",
         "set min_duration = 600000 in user.conf and rerun", "min_duration",
-        "effective_min_duration_ms", "at least", lambda a: a.required.min_duration_ms, "{:,} ms"),
+        "effective_min_duration_ms", "at least", lambda a: a.claim.min_duration_ms, "{:,} ms"),
     Limit("perf-duration", "[rules] minimum duration", "duration of the run",
         "set min_duration = 600000 in user.conf and rerun", "duration",
-        _took_s, "at least", lambda a: a.required.min_duration_ms and a.required.min_duration_ms / 1000, "{:,.10g} s",
+        _took_s, "at least", lambda a: a.claim.min_duration_s, "{:,.10g} s",
         "{:,.2f} s",
         slack=PRINTED, of=lambda a: DURATION_FROM.get(a.detail.scenario, ("", ())),
         fix_of=lambda a: _LONGER.get(a.detail.scenario, "")),
@@ -283,7 +284,7 @@ def _declared(rows: Iterable[Limit]) -> Iterator[RuleRow]:
 @decides("official", *_declared(PERFORMANCE_ROWS), needs=("log", "numbers"))
 def performance_limits(run: RunEvidence) -> Iterator[Finding]:
     """Compare the values of a performance run with their limits (PERFORMANCE_ROWS)."""
-    inputs = RuleInput(run.detail, run.scenario_name, run.requirements, reported_numbers(run.detail))
+    inputs = RuleInput(run.detail, run.claim, reported_numbers(run.detail))
     for row in PERFORMANCE_ROWS:
         yield from row.judged(inputs)
 
@@ -291,7 +292,7 @@ def performance_limits(run: RunEvidence) -> Iterator[Finding]:
 @decides("official", *_declared(ACCURACY_ROWS), needs=("log",))
 def accuracy_limits(run: RunEvidence) -> Iterator[Finding]:
     """Compare the values of an accuracy run with their limits (ACCURACY_ROWS)."""
-    inputs = RuleInput(run.detail, run.scenario_name, run.requirements)
+    inputs = RuleInput(run.detail, run.claim)
     for row in ACCURACY_ROWS:
         yield from row.judged(inputs)
 
@@ -304,7 +305,7 @@ def accuracy_limits(run: RunEvidence) -> Iterator[Finding]:
 )  # fmt: skip
 def performance_seeds(run: RunEvidence) -> Iterator[Finding]:
     """Compare the effective seeds with the seeds of the round."""
-    yield seeds("perf-seeds", run.detail, run.requirements.rounds)
+    yield seeds("perf-seeds", run.detail, run.claim.rounds)
 
 
 @decides(
@@ -315,7 +316,7 @@ def performance_seeds(run: RunEvidence) -> Iterator[Finding]:
 )  # fmt: skip
 def accuracy_seeds(run: RunEvidence) -> Iterator[Finding]:
     """Compare the effective seeds with the seeds of the round."""
-    yield seeds("accuracy-seeds", run.detail, run.requirements.rounds)
+    yield seeds("accuracy-seeds", run.detail, run.claim.rounds)
 
 
 def round_of_seeds(detail: DetailLog) -> Round | None:

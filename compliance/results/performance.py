@@ -33,8 +33,8 @@ def error_records(rule: str, detail: DetailLog) -> Finding:
 
 
 def rule_of(run: RunEvidence, name: str) -> str:
-    """Return the ID of a rule that exists for both modes. Its prefix is the mode that the run's directory claims."""
-    return f"{'perf' if (run.claimed_mode or run.mode) == PERFORMANCE else 'accuracy'}-{name}"
+    """Return the ID of a rule that exists for both modes. Its prefix is the claimed mode of the run."""
+    return f"{'perf' if run.claimed_mode == PERFORMANCE else 'accuracy'}-{name}"
 
 
 @decides(
@@ -45,8 +45,8 @@ def rule_of(run: RunEvidence, name: str) -> str:
 )  # fmt: skip
 def mode(run: RunEvidence) -> Iterator[Finding]:
     """Check that the mode of the log is the mode that its directory claims."""
-    if run.claimed_mode is not None:
-        effective, wanted, key = run.detail.mode, run.claimed_mode, "effective_test_mode"
+    if run.directory_mode is not None:
+        effective, wanted, key = run.detail.mode, run.directory_mode, "effective_test_mode"
         yield compared(rule_of(run, "mode"), effective == wanted, effective, wanted, run.detail.path, decided_by=(key,))
 
 

@@ -82,8 +82,12 @@ def verify_result(
         in_round: Round whose seeds, limits and sample counts apply. Default: the round that the seeds name.
     """
     with with_scorer(sources) as (scored_with, _):
-        subject = replace(result, sources=scored_with, requested_round=in_round)
-        return judge(subject, OFFICIAL if official else VERIFY, _scored_in_turn)
+        return judge_result(replace(result, sources=scored_with, requested_round=in_round), official=official)
+
+
+def judge_result(result: Result, *, official: bool = False) -> ResultVerdict:
+    """Return the verdict on a result whose sources have a scorer. Its runs keep the files that the rules read."""
+    return judge(result, OFFICIAL if official else VERIFY, _scored_in_turn)
 
 
 def _scored_in_turn(runs: Sequence[Subject], policy: Policy) -> Iterator[RunVerdict]:

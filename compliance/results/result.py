@@ -1,4 +1,4 @@
-"""A result: a performance run, an accuracy run, or both, of one benchmark and scenario. Also the rules on both runs."""
+"""A result, and the rules on both of its runs."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,6 +14,7 @@ from compliance.results.official_rules import round_of_seeds, tokens_as_in_accur
 from compliance.results.run_evidence import RunEvidence
 from compliance.results.same_system import LOGGED_PAIR, RECORDED_PAIR, unlike
 from compliance.results.scoring import ScoreSources
+from runs.benchmark import Scenario
 from runs.errors import HarnessError, SetupError
 from runs.loadgen.detail_log import OF_ROUNDS
 from runs.numbers.numbers import reported_numbers
@@ -24,10 +25,10 @@ from runs.rounds import Round
 
 @dataclass(eq=False)
 class Result(Subject):
-    """The runs of one result.
+    """A performance run, an accuracy run, or both, of one benchmark and scenario.
 
     Attributes:
-        home: Default directory of the verdict.
+        home: Default directory of the verdict. Audits may be in it.
         error: First error in a run.
         sources: Dataset and model for rescoring.
         requested_round: Round whose seeds, limits and sample counts apply. Default: the round that the seeds name.
@@ -46,9 +47,14 @@ class Result(Subject):
     def parts(self) -> Sequence[RunEvidence]:
         return [run for run in (self.performance, self.accuracy) if run is not None]
 
+    @property
+    def place(self) -> tuple[str, Scenario]:
+        """The benchmark and the scenario: the names of the directories of its runs in a submission."""
+        return self.runs[0].benchmark.submission_name, self.runs[0].scenario
+
     def run(self, mode: str) -> FinishedRun | None:
-        """Return the performance or the accuracy run. The mode that its directory claims decides."""
-        return next((run for run in self.runs if claimed_mode(run) == mode), None)
+        """Return the performance or the accuracy run. The claimed mode decides."""
+        return next((run for run in self.runs if run.claimed_mode == mode), None)
 
     @cached_property
     def in_round(self) -> Round | None:
@@ -66,7 +72,7 @@ class Result(Subject):
 
     def _evidence(self, mode: str) -> RunEvidence | None:
         run = self.run(mode)
-        return None if run is None else RunEvidence.of(run, self.sources, self.in_round)
+        return None if run is None else RunEvidence.of(run, sources=self.sources, in_round=self.in_round)
 
     @property
     def both(self) -> tuple[RunEvidence, RunEvidence]:
@@ -80,11 +86,6 @@ class Result(Subject):
         expected = {PERFORMANCE: self.performance, ACCURACY: self.accuracy}
         complete = all(run is not None and run.mode == mode for mode, run in expected.items())
         return "" if complete else "a performance run and an accuracy run are needed"
-
-
-def claimed_mode(run: FinishedRun) -> str:
-    """Return the mode that the directory of a run claims, or else the mode in its log."""
-    return run.claimed_mode or run.mode
 
 
 @decides(

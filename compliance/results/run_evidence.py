@@ -1,16 +1,17 @@
-"""Files of one run, the requirements on it, and the values computed from both. Each file is read once."""
+"""Files of one run, its claim, and the values computed from both. Each file is read once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from compliance.accuracy import accuracy_verdict
 from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds, decode_ids
 from compliance.judge.rule import Need
 from compliance.judge.verdict import Subject
+from compliance.results.run_claim import RunClaim, claim_of
 from compliance.results.scoring import (
     FoundScores,
     ScoreSources,
@@ -31,27 +32,10 @@ from runs.numbers.result import RunNumbers
 from runs.record.engines.server_facts import without_ids
 from runs.record.fingerprint import Facts, run_fingerprint
 from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
-from runs.rounds import ROUNDS, Round, RoundBenchmark
+from runs.rounds import Round
 
 ReadT = TypeVar("ReadT")
 MODE_NAMES = {PERFORMANCE: "performance", ACCURACY: "accuracy"}
-
-
-@dataclass(frozen=True)
-class Requirements:
-    """Requirements of a round on a run.
-
-    Attributes:
-        entry: The benchmark in the table of the round.
-        min_duration_ms: None if no duration is required.
-        rounds: Rounds whose seeds are allowed.
-        scenarios: Scenarios of the benchmark, or None if the path in a tree states the scenario.
-    """
-
-    entry: RoundBenchmark
-    min_duration_ms: int | None
-    rounds: tuple[str, ...]
-    scenarios: tuple[str, ...] | None
 
 
 @dataclass(eq=False)
@@ -61,18 +45,10 @@ class RunEvidence(FinishedRun, Subject):
     sources: ScoreSources = field(default_factory=ScoreSources)
     in_round: Round | None = None  # None: the seeds belong to no supported round
 
-    @classmethod
-    def of(cls, run: FinishedRun, sources: ScoreSources | None = None, in_round: Round | None = None) -> Self:
-        """Create the evidence from a run, with the files that were parsed already."""
-        evidence = cls(run.dir)
-        vars(evidence).update(vars(run), sources=sources or ScoreSources(), in_round=in_round)
-        return evidence
-
     @property
     def kind(self) -> str:
-        """The mode that its directory claims, or else the mode of its log: performance or accuracy."""
-        mode = self.claimed_mode or self.mode
-        return MODE_NAMES.get(mode, mode)
+        """The claimed mode: performance or accuracy."""
+        return MODE_NAMES.get(self.claimed_mode, self.claimed_mode)
 
     @property
     def name(self) -> str:
@@ -98,20 +74,10 @@ class RunEvidence(FinishedRun, Subject):
                 return ""
         return super().absent(need)
 
-    @property
-    def scenario_name(self) -> str:
-        """Scenario that the run claims, for messages and limits."""
-        return self.scenario
-
     @cached_property
-    def requirements(self) -> Requirements:
-        """Requirements of the given round. If the round does not have the benchmark, those of the benchmark itself."""
-        entry = self.benchmark.entry
-        least_ms: int | None = self.benchmark.min_duration_ms
-        if self.in_round is not None and (round_entry := self.in_round.table.entry(self.benchmark.submission_name)):
-            entry, least_ms = round_entry, self.in_round.table.min_duration_ms if round_entry.time_bound else None
-        rounds = tuple(ROUNDS) if self.in_round is None else (self.in_round.name,)
-        return Requirements(entry, least_ms, rounds, tuple(sorted(entry.scenarios)))
+    def claim(self) -> RunClaim:
+        """What the run is said to be, by its manifest, its log or the command line."""
+        return claim_of(self.scenario, self.benchmark, self.in_round)
 
     @cached_property
     def result(self) -> RunNumbers:

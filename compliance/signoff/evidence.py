@@ -169,6 +169,7 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
     """
     runs: list[Evidence] = []
     reasons: list[Finding] = []
+    sources = sources or ScoreSources()
     for path in paths:
         if crashed := _crashed(RunDir(path)):
             reasons.append(crashed)
@@ -181,8 +182,8 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
         for result in results:
             if result.error is not None:
                 reasons.append(unreadable(result.error, path))
-            runs += [Evidence.of(run, sources) for run in result.runs]
-    expect_scoring(runs, sources or ScoreSources())
+            runs += [Evidence.of(run, sources=sources) for run in result.runs]
+    expect_scoring(runs, sources)
     return runs, reasons
 
 

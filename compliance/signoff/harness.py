@@ -93,8 +93,8 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         ("H-7/other_length", "H-7/output_length", OutputLength()),
     )
     runs = [  # the responses are read once for both audits
-        RunArtifacts.of(accuracy, RunSpec("accuracy", "accuracy")),
-        RunArtifacts.of(performance, RunSpec("performance")),
+        RunArtifacts.of(accuracy, spec=RunSpec("accuracy", "accuracy")),
+        RunArtifacts.of(performance, spec=RunSpec("performance")),
     ]
     for violated, met, audit in audits:
         try:

@@ -144,7 +144,7 @@ def _engine(evidence: Evidence) -> Iterator[Finding]:
             yield stated("P-1/missing_raw", "engine.log is empty", run.engine_log)
     if log.dead_line is not None:
         yield stated("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
-    for finding in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
+    for finding in misdeclared(manifest.mechanism, facts_of_run(evidence)):
         yield replace(finding, files=(run.manifest,))
     reuse = prompt_reuse(manifest)
     if reuse.is_on or reuse.tokens:

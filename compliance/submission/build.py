@@ -102,7 +102,7 @@ class SubmissionDetails:
                     "place": candidate.name,
                     "directories": [str(path) for path in candidate.result.directories],
                     "audits": {test: str(audit.folder) for test, audit in candidate.audits.items()},
-                    "verdict": candidate.verdict.outcome if candidate.whole else None,
+                    "verdict": candidate.verdict.outcome if candidate.is_complete else None,
                     "not_official": candidate.unofficial,
                 }
                 for candidate in self.judged
@@ -177,7 +177,7 @@ def _scenario(outcome: SubmissionDetails, tree: Tree, candidate: Candidate) -> N
     home = request.division, request.organization, request.system_name
     place = Place(*home, candidate.benchmark, candidate.scenario)
     manifests = candidate.manifests()
-    performance, accuracy = candidate.performance, candidate.accuracy
+    performance, accuracy = candidate.result.performance, candidate.result.accuracy
     if performance is None or accuracy is None:
         raise InputError(f"{candidate.name}: a run is missing", "name the performance and the accuracy run")
     copies = [(performance.dir, tree.performance(place)), (accuracy.dir, tree.accuracy(place))]
@@ -341,8 +341,9 @@ def build_submission(request: SubmitRequest, say: Callable[[str], None]) -> Subm
         verdict = judge_results(replace(request, sources=sources), candidates, say)
         if not verdict.all_findings and request.division != "open":  # the sign-off comes last: it takes longest
             say("signing off")
-            signed = verdict.details.signed = sign_off_runs(candidates, sources)
-            verdict.findings += [*_unsigned(signed, candidates)] or [*unsigned_audits(candidates, sources)]
+            judged = verdict.details.judged
+            signed = verdict.details.signed = sign_off_runs(judged, sources)
+            verdict.findings += [*_unsigned(signed, judged)] or [*unsigned_audits(judged, sources)]
     documentation = read_documentation(request.documentation) if request.documentation else {}
     documents = with_calibration(documentation, manifests)
     if request.division != "open":
@@ -375,7 +376,11 @@ def judge_results(request: SubmitRequest, candidates: list[Candidate], say: Call
             say(f"verifying {part.name}")
             yield judge(part, policy)
 
-    results = SetEvidence([replace(candidate, request=request) for candidate in candidates], request)
+    requested = [
+        replace(candidate, result=replace(candidate.result, sources=request.sources), request=request)
+        for candidate in candidates
+    ]
+    results = SetEvidence(requested, request)
     verdict: Submission = judge(results, SUBMIT, each)
     if verdict.error is not None:
         raise verdict.error
@@ -383,18 +388,18 @@ def judge_results(request: SubmitRequest, candidates: list[Candidate], say: Call
     return verdict
 
 
-def sign_off_runs(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
+def sign_off_runs(candidates: Sequence[Candidate], sources: ScoreSources) -> SignOff:
     """Sign off all runs together."""
     return judge_runs("bundle", _directories(candidates), sources=sources)
 
 
-def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Iterator[Finding]:
+def unsigned_audits(candidates: Sequence[Candidate], sources: ScoreSources) -> Iterator[Finding]:
     """Yield a refusal for each error in an audit run."""
     for candidate in candidates:
-        performance = candidate.performance
+        performance = candidate.result.performance
         for audit in candidate.audits.values():
             assert performance is not None  # a result without a performance run was refused before
-            for problem in audit_problems(Evidence.of(performance, sources), [audit.dir.root]):
+            for problem in audit_problems(Evidence.of(performance, sources=sources), [audit.dir.root]):
                 fix = "repeat the audit"
                 yield compared(
                     problem.rule,
@@ -407,13 +412,13 @@ def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Itera
                 )
 
 
-def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> SystemDescription:
+def describe_system(request: SubmitRequest, candidates: Sequence[Candidate]) -> SystemDescription:
     """Return the description of the system of these results.
 
     Raises:
         InputError: If fields are missing.
     """
-    over_network = any(run.detail.is_network for one in candidates for run in one.runs)
+    over_network = any(run.detail.is_network for candidate in candidates for run in candidate.result.parts)
     return system_description(
         _manifests(candidates),
         submitter=request.organization,
@@ -426,11 +431,11 @@ def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> Syst
     )
 
 
-def _directories(candidates: list[Candidate]) -> list[Path]:
-    return [run.dir.root for candidate in candidates for run in candidate.runs]
+def _directories(candidates: Sequence[Candidate]) -> list[Path]:
+    return [run.dir.root for candidate in candidates for run in candidate.result.parts]
 
 
-def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]:
+def _unsigned(signed: SignOff, candidates: Sequence[Candidate]) -> Iterator[Finding]:
     """Yield a refusal for each finding of the sign-off, or for a failure of the sign-off itself."""
     if blocks(signed):
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"
@@ -441,5 +446,5 @@ def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]
             yield compared(finding.rule, False, finding.sentence, "", text="sign-off", severity="error", fix=fix)
 
 
-def _manifests(candidates: list[Candidate]) -> list[Manifest]:
+def _manifests(candidates: Sequence[Candidate]) -> list[Manifest]:
     return [manifest for candidate in candidates for manifest in candidate.manifests().values()]

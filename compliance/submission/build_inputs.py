@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 
-from compliance.audits.base import PERFORMANCE as AUDIT_RUN
 from compliance.audits.discovery import AUDITS
 from compliance.results.find_results import campaign_results, find_results
 from compliance.submission.candidate import AuditDir, Candidate
@@ -41,24 +40,19 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
     audit_paths = [path.resolve() for _, audits in parts for path in audits]
     candidates: dict[tuple[str, str], Candidate] = {}
     results = find_results(run_paths) if run_paths else []
-    _refuse_unfinished(paths, [one.error for one in results if one.error is not None], audit_paths)
-    for result in results:
-        if not result.runs:
-            continue
-        benchmark, scenario = result.runs[0].benchmark.submission_name, result.runs[0].scenario
-        earlier = candidates.setdefault((benchmark, scenario), Candidate(benchmark, scenario, result))
+    audits = _finished_audits(paths, [result.error for result in results if result.error is not None], audit_paths)
+    for result in (result for result in results if result.runs):
+        earlier = candidates.setdefault(result.place, Candidate(result))
         if earlier.result is not result:
-            first_home, second_home = (" + ".join(map(str, found.directories)) for found in (earlier.result, result))
+            first_home, second_home = (" + ".join(map(str, home.directories)) for home in (earlier.result, result))
             raise InputError(
-                f"two results for {benchmark}/{scenario}: {first_home} and {second_home}",
-                "name only the result to submit",
+                f"two results for {earlier.name}: {first_home} and {second_home}", "name only the result to submit"
             )
-    for path in dict.fromkeys(audit_paths):
-        audit = _audit(path)
-        candidate = candidates.get((audit.benchmark, audit.scenario))
+    for audit in audits:
+        path, candidate = audit.folder, candidates.get(audit.place)
         if candidate is None:
             raise InputError(
-                f"{path}: the result of this {audit.test} for {audit.benchmark}/{audit.scenario} is missing",
+                f"{path}: the result of this {audit.test} for {'/'.join(audit.place)} is missing",
                 "also give the directory of the result, or remove the directory of the audit",
             )
         twin = candidate.audits.setdefault(audit.test, audit)
@@ -70,7 +64,7 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
     for candidate in candidates.values() if beside else ():
         folders = [folder for home in candidate.homes for folder in _audits_of(home)]
         for audit in (_audit(folder) for folder in folders if audit_record(folder, folder.name).is_file()):
-            if (audit.benchmark, audit.scenario) == (candidate.benchmark, candidate.scenario):
+            if audit.place == candidate.result.place:
                 candidate.audits.setdefault(audit.test, audit)
     if not candidates:
         raise InputError(f"{', '.join(map(str, paths))}: no result found", "name the directory of a campaign or result")
@@ -105,19 +99,24 @@ def manifests_below(paths: Iterable[Path]) -> list[tuple[str, Manifest]]:
     return manifests
 
 
-def _refuse_unfinished(paths: list[Path], errors: list[HarnessError], audits: list[Path]) -> None:
-    """Refuse all unfinished runs and audits in one error, which also lists the missing runs of a campaign.
+def _finished_audits(paths: list[Path], errors: list[HarnessError], audit_paths: list[Path]) -> list[AuditDir]:
+    """Return the audits in directories. All unfinished runs and audits cause one error.
+
+    Args:
+        paths: Paths from the command line. The error lists the missing runs of their campaigns.
+        errors: Errors of unfinished runs.
 
     Raises:
-        HarnessError: If there is one; its class is that of the most severe error.
+        HarnessError: If a run or audit is unfinished; its class is that of the most severe error.
     """
-    for path in dict.fromkeys(audits):
+    audits = []
+    for path in dict.fromkeys(audit_paths):
         try:
-            _audit(path)
+            audits.append(_audit(path))
         except HarnessError as error:
             errors.append(error)
     if not errors:
-        return
+        return audits
     worst, fix = max(errors, key=lambda error: error.exit_code), ""
     lines = [error.message for error in errors]
     for campaign in dict.fromkeys(found for path in paths if (found := campaign_of(path)) is not None):
@@ -158,7 +157,7 @@ def _audit(folder: Path) -> AuditDir:
         )
     if test not in SUBMITTED_TESTS:
         raise InputError(f"{folder}: {test} is not part of a submission", "remove this directory from the command")
-    plan = read_manifest(RunDir(folder / AUDIT_RUN).manifest).plan
-    if plan.loadgen_key not in BENCHMARKS:
-        raise InputError(f"{folder}: unknown benchmark {plan.loadgen_key}", f"choose from {', '.join(BENCHMARKS)}")
-    return AuditDir(test, folder, BENCHMARKS[plan.loadgen_key].submission_name, plan.scenario)
+    audit = AuditDir(test, folder)
+    if (key := audit.manifest.plan.loadgen_key) not in BENCHMARKS:
+        raise InputError(f"{folder}: unknown benchmark {key}", f"choose from {', '.join(BENCHMARKS)}")
+    return audit

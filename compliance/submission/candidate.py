@@ -1,4 +1,4 @@
-"""A result that may enter a tree: its audits, its verdict, and the reasons why it is not eligible for submission."""
+"""A request to submit a result: its audits, its verdict, and the reasons why it is not eligible for submission."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,25 +11,26 @@ from compliance.audits.state import result_homes
 from compliance.judge.rule import Need
 from compliance.judge.verdict import Finding, Subject
 from compliance.results.details import ResultVerdict, RunVerdict
-from compliance.results.policy import verify_result
+from compliance.results.policy import judge_result
 from compliance.results.result import Result
 from compliance.results.scoring import ScoreSources
 from compliance.submission.system import SystemFile, not_detected
 from compliance.trees.tree import NOT_IN_OPEN, Division
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmark import Scenario
+from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.files.reading import MAX_LOG_BYTES, read_whole
 from runs.record.engines.server_facts import all_servers_remote
 from runs.record.fingerprint import Facts, fingerprint
-from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
+from runs.record.finished_run import FinishedRun
 from runs.record.layout import ResultDir, RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.rounds import Round
 
 # Rules that refuse only runs whose manifest claims that they are eligible for submission.
 _OFFICIAL_INPUTS = frozenset({"record-data-set", "record-weights", "record-servers"})
-WHOLE: tuple[Need, ...] = ("both", "manifest")
+COMPLETE: tuple[Need, ...] = ("both", "manifest")
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,6 @@ class AuditDir:
 
     test: str
     folder: Path
-    benchmark: str  # name of the benchmark's directory in a submission
-    scenario: Scenario
 
     @cached_property
     def finished_run(self) -> FinishedRun:
@@ -71,13 +70,17 @@ class AuditDir:
     def manifest(self) -> Manifest:
         return self.finished_run.manifest or read_manifest(self.dir.manifest)
 
+    @property
+    def place(self) -> tuple[str, Scenario]:
+        """The benchmark and the scenario: the names of its directories in a submission."""
+        plan = self.manifest.plan
+        return BENCHMARKS[plan.loadgen_key].submission_name, plan.scenario
+
 
 @dataclass(eq=False)
 class Candidate(Subject):
-    """A result of a benchmark and scenario that may enter a tree, with its audits."""
+    """A request to submit a result with its audits, and the reasons to refuse it."""
 
-    benchmark: str  # name of the benchmark's directory in a submission
-    scenario: Scenario
     result: Result
     audits: dict[str, AuditDir] = field(default_factory=dict)
     request: SubmitRequest = None  # type: ignore[assignment]  # `judge_results` sets it before the rules are applied
@@ -85,37 +88,32 @@ class Candidate(Subject):
     kind = "candidate"
 
     @property
+    def benchmark(self) -> str:
+        return self.result.place[0]
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.result.place[1]
+
+    @property
     def name(self) -> str:
         """benchmark/scenario, the first words of each refusal of the result."""
-        return f"{self.benchmark}/{self.scenario}"
-
-    @property
-    def performance(self) -> FinishedRun | None:
-        return self.result.run(PERFORMANCE)
-
-    @property
-    def accuracy(self) -> FinishedRun | None:
-        return self.result.run(ACCURACY)
-
-    @property
-    def runs(self) -> list[FinishedRun]:
-        return [run for run in (self.performance, self.accuracy) if run is not None]
+        return "/".join(self.result.place)
 
     @property
     def all_runs(self) -> list[FinishedRun]:
         """The runs of the result and of its audits."""
-        return [*self.runs, *(audit.finished_run for audit in self.audits.values())]
+        return [*self.result.parts, *(audit.finished_run for audit in self.audits.values())]
 
     @property
     def homes(self) -> list[ResultDir]:
         """The possible directories of the result: the given directory, and the directories that contain its runs."""
-        return result_homes(*(run.dir.root for run in self.runs), named=self.result.home)
+        return result_homes(*(run.dir.root for run in self.result.parts), named=self.result.home)
 
     def manifests(self) -> dict[str, Manifest]:
         """Return the manifests of all runs, with audits, by mode or name of the audit."""
-        manifests = {
-            run.mode.removesuffix("Only").lower(): run.manifest for run in self.runs if run.manifest is not None
-        }
+        runs = self.result.parts
+        manifests = {run.mode.removesuffix("Only").lower(): run.manifest for run in runs if run.manifest is not None}
         return manifests | {audit.test: audit.manifest for audit in self.audits.values()}
 
     @property
@@ -129,7 +127,7 @@ class Candidate(Subject):
         return fingerprint(self.manifest) if self.manifest is not None else {}
 
     def absent(self, need: Need) -> str:
-        runs = self.performance, self.accuracy
+        runs = self.result.performance, self.result.accuracy
         if need == "both":
             return "it needs a performance and an accuracy run" if None in runs else ""
         if need == "manifest":
@@ -138,14 +136,14 @@ class Candidate(Subject):
         return super().absent(need)
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if all files for the verdict of `main.py verify` are available."""
-        return not any(map(self.absent, WHOLE))
+        return not any(map(self.absent, COMPLETE))
 
     @cached_property
     def verdict(self) -> ResultVerdict:
-        """The verdict of `main.py verify` on the result; the files are read again."""
-        return verify_result(self.result, sources=self.request.sources)
+        """The verdict of `main.py verify` on the result."""
+        return judge_result(self.result)
 
     @cached_property
     def violated(self) -> list[tuple[RunVerdict, Finding]]:

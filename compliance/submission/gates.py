@@ -18,7 +18,7 @@ from compliance.results.run_evidence import RunEvidence
 from compliance.results.same_system import CLOSED_TREE, TREE, unlike
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, continuation, unless_running
-from compliance.submission.candidate import WHOLE, AuditDir, Candidate, SubmitRequest
+from compliance.submission.candidate import COMPLETE, AuditDir, Candidate, SubmitRequest
 from compliance.submission.refusal_causes import cause_of
 from compliance.techniques.quality_gate import judge_rows
 from compliance.techniques.row import row_to_submit
@@ -53,7 +53,7 @@ class SetEvidence(Subject):
     ("submit/not-ours", "error", OURS, "missing manifest of a run", "submit runs of this harness"),
 )  # fmt: skip
 def _presence(candidate: Candidate) -> Iterator[Finding]:
-    for mode, run in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
+    for mode, run in (("performance", candidate.result.performance), ("accuracy", candidate.result.accuracy)):
         if run is None:
             campaign = campaign_of(candidate.result.home)
             fix = (
@@ -107,10 +107,10 @@ def _official(candidate: Candidate) -> Iterator[Finding]:
         yield never_eligible(candidate.name, reason)
 
 
-@decides("submit", needs=WHOLE)
+@decides("submit", needs=COMPLETE)
 def _technique(candidate: Candidate) -> Iterator[Finding]:
     """Refuse a result whose declared technique the gate closes."""
-    result, run, registries = candidate.result, candidate.performance, load_registries()
+    result, run, registries = candidate.result, candidate.result.performance, load_registries()
     assert run is not None  # `needs` of the check guarantees it
     division: GateDivision = "open" if candidate.request.division == "open" else "closed"
     gate = judge_rows([row_to_submit(result, candidate.verdict, run, registries)], registries, division=division)
@@ -206,7 +206,7 @@ def _no_such_rule(subject: Candidate | SetEvidence) -> str:
 def _other_audits(candidate: Candidate) -> Iterator[Finding]:
     """Refuse a result with a failed audit, even if the submission does not need this audit."""
     for home, test in product(candidate.homes, [test for test in AUDITS if test not in SUBMITTED_TESTS]):
-        state = audit_state(home.audit(test), test, candidate.runs[0])
+        state = audit_state(home.audit(test), test, candidate.result.parts[0])
         if state.outcome not in ("missing", "recorded", "PASS"):
             fix = f"correct the system, then repeat the audit with `{PROGRAM} audit --test {test}`"
             reason = f"{test} of this result {state.why}"
@@ -217,7 +217,7 @@ def _other_audits(candidate: Candidate) -> Iterator[Finding]:
     "submit",
     ("submit/one-configuration", "error", "[rules] closed division", "differences between the runs of a result",
      "repeat the runs in one configuration"),
-    needs=WHOLE,
+    needs=COMPLETE,
 )  # fmt: skip
 def _configuration(candidate: Candidate) -> Iterator[Finding]:
     """Compare the configuration of each run and audit run with the performance run."""
@@ -264,7 +264,7 @@ def _network(candidate: Candidate) -> Iterator[Finding]:
 )  # fmt: skip
 def _reuse_unseen(evidence: SetEvidence) -> Iterator[Finding]:
     """Check that servers report their cached prompt tokens, or passed the output_caching audit."""
-    runs = [run for run in (candidate.performance for candidate in evidence.candidates) if run is not None]
+    runs = [run for candidate in evidence.candidates if (run := candidate.result.performance) is not None]
     audited = [fingerprint(run.manifest) for run in runs if run.manifest is not None and output_caching_passed(run)]
     for candidate in evidence.candidates:
         records = candidate.manifests().items()

@@ -152,10 +152,10 @@ def _compare_system(
         with temporary_folder("check-") as folder:
             request = _request(tree, first, folder / "tree", results, candidates[0].manifests(), made_of)
             outcome = judge_results(request, candidates, lambda text: None)
-            refusals = outcome.all_findings
+            refusals, judged = outcome.all_findings, outcome.details.judged
             if request.division != "open":
-                refusals = refusals or [*unsigned_audits(candidates, made_of.sources)]
-                signed = replace(signed, verdict=record(sign_off_runs(candidates, made_of.sources)))
+                refusals = refusals or [*unsigned_audits(judged, made_of.sources)]
+                signed = replace(signed, verdict=record(sign_off_runs(judged, made_of.sources)))
                 yield from _check_calibration(tree.documentation(first.division, first.organization), manifests)
             for refusal in refusals:
                 yield compared(

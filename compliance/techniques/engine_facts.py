@@ -14,8 +14,8 @@ from compliance.judge.rule import OURS, decides
 from compliance.judge.verdict import Finding, compared
 from runs.errors import InputError
 from runs.record.engines.engine_log import read_engine_log
-from runs.record.layout import RunDir
-from runs.record.manifest import Manifest, RunPlan
+from runs.record.finished_run import FinishedRun
+from runs.record.manifest import RunPlan
 from runs.record.observed import Weights
 from runs.record.technique import pair_of
 
@@ -48,10 +48,11 @@ class EngineFacts:
     contradictions: tuple[str, ...] = ()  # contradictions between its parts
 
 
-def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
-    """Read the recorded engine configuration of a run."""
+def facts_of_run(run: FinishedRun) -> EngineFacts:
+    """Return the recorded engine configuration of a run."""
+    manifest, log_path = run.manifest, run.dir.engine_log
     if manifest is None:
-        return _facts(None, [], None, [f"{run.manifest} is missing, so the engine's configuration is unknown"])
+        return _facts(None, [], None, [f"{run.dir.manifest} is missing, so the engine's configuration is unknown"])
     gaps: list[str] = []
     record, configuration, weights = manifest.plan.engine_record, manifest.engine.configuration, manifest.model.weights
     declared = _object(configuration.get("declared")) or {}
@@ -70,9 +71,9 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
     ]
     backend = None
     try:
-        log = read_engine_log(run.engine_log)
+        log = run.engine_log if log_path.is_file() else read_engine_log(log_path)  # a missing file is an error
         backend = log.attention_backend
-        places.append((run.engine_log.name, log.configuration))
+        places.append((log_path.name, log.configuration))
     except InputError as error:
         gaps.append(error.message)
     if record.runs_model and "kv_cache_dtype" not in {**declared, **configuration}:

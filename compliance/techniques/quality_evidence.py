@@ -8,7 +8,6 @@ from compliance.results.details import ResultVerdict, RunVerdict, part_of
 from compliance.results.result import Result
 from runs.files.writing import sha256_of
 from runs.record.fingerprint import LOSSY, describe_differences, differences, run_fingerprint
-from runs.record.finished_run import ACCURACY, PERFORMANCE
 
 # Rules whose violation means that the accuracy is unknown.
 SCORES_UNKNOWN = frozenset({"accuracy-scored-again", "accuracy-no-target"})
@@ -46,8 +45,8 @@ class QualityEvidence:
 
 
 def quality_evidence(result: Result, verdict: ResultVerdict) -> QualityEvidence:
-    """Return the verdict on the accuracy run of a result, taken from the verdict of `verify_result`."""
-    run, part = result.run(ACCURACY), part_of(verdict, "accuracy")
+    """Return the verdict on the accuracy run of a result, taken from the verdict of `verify`."""
+    run, part = result.accuracy, part_of(verdict, "accuracy")
     if run is None:
         return QualityEvidence()
     evidence = QualityEvidence(str(run.dir.root), evaluation=run.benchmark.quality_eval)
@@ -61,7 +60,7 @@ def quality_evidence(result: Result, verdict: ResultVerdict) -> QualityEvidence:
     unknown += [finding.sentence for finding in failed if finding.rule in SCORES_UNKNOWN]
     if not part.details.scored_again:
         unknown.append("the responses were not rescored, so the scores are not verified")
-    performance = result.run(PERFORMANCE)
+    performance = result.performance
     if performance is not None:
         failures += [finding.sentence for finding in verdict.violated]
         different = differences(run_fingerprint(performance), run_fingerprint(run), LOSSY)

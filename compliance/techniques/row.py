@@ -4,7 +4,6 @@ The gate checks rows, and the result store keeps them. `evidence` comes from the
 was written; the gate reads the files again if the run directory exists.
 """
 
-import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,9 +15,9 @@ from compliance.audits.state import audit_state, result_homes
 from compliance.mlperf_endpoints import judge_of
 from compliance.results.details import ResultVerdict, is_misplaced, lacks_support
 from compliance.results.find_results import find_results
-from compliance.results.policy import verify_result
+from compliance.results.policy import judge_result
 from compliance.results.result import Result
-from compliance.results.scoring import ScoreSources
+from compliance.results.scoring import ScoreSources, with_scorer
 from compliance.techniques.declaration import (
     QUALITY_BASELINE,
     QUALITY_RESULTS,
@@ -35,9 +34,9 @@ from runs.files.writing import sha256_of
 from runs.mlperf_endpoints.layout import CONFIG, EVENTS, SUMMARY, is_run_folder
 from runs.numbers.derive_result import derive_result
 from runs.record.fingerprint import Facts, fingerprint, run_fingerprint
-from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
+from runs.record.finished_run import PERFORMANCE, FinishedRun
 from runs.record.layout import RunDir
-from runs.record.manifest import Manifest, RunPlan, read_manifest
+from runs.record.manifest import Manifest, RunPlan
 from runs.record.observed import Weights
 from runs.rounds import Round
 from runs.store import sorted_json
@@ -139,7 +138,8 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
             "throughput_tok_s": measured.get("tokens_per_second"),
         },
     }
-    engine = replace(facts_of_run(RunDir(path), None), gaps=(f"{path} does not contain the engine's configuration",))
+    gaps = (f"{path} does not contain the engine's configuration",)
+    engine = replace(facts_of_run(FinishedRun(RunDir(path), foreign=True)), gaps=gaps)
     return _row_with_declaration(columns, path / CONFIG, engine, QualityEvidence(), declaration, registries)
 
 
@@ -150,12 +150,12 @@ def _row_of_result(
     sources: ScoreSources,
     in_round: Round | None,
 ) -> TechniqueRow:
-    verdict = verify_result(result, sources=sources, in_round=in_round)
-    main = result.run(PERFORMANCE) or result.run(ACCURACY)
-    run_dir, manifest = (main.dir, main.manifest) if main else (RunDir(result.directories[0]), None)
-    if main is None:
-        with contextlib.suppress(HarnessError):  # the manifest of an unfinished run may be unreadable
-            manifest = read_manifest(run_dir.manifest)
+    with with_scorer(sources) as (scored_with, _):
+        result = replace(result, sources=scored_with, requested_round=in_round)
+        verdict = judge_result(result)
+    main = result.performance or result.accuracy
+    run = main or _unread_run(RunDir(result.directories[0]))
+    run_dir, manifest = run.dir, run.manifest
     # The ID is computed from the detail log, because each run has its own, or else from the manifest.
     identity = run_dir.detail if run_dir.detail.is_file() else run_dir.manifest
     if not identity.is_file():
@@ -173,13 +173,23 @@ def _row_of_result(
         "numbers": _numbers(main),
         "audits": {"audits": _audits(result, main)},
     }
-    return _row_of_files(columns, result, verdict, run_dir, manifest, declaration, registries)
+    return _row_of_files(columns, result, verdict, run, declaration, registries)
 
 
 def row_to_submit(result: Result, verdict: ResultVerdict, run: FinishedRun, registries: Registries) -> TechniqueRow:
     """Return the row of a result without its numbers. `verdict` is the verdict of verify on the result."""
     columns = _columns_of_finished_run(str(result.home.resolve()))
-    return _row_of_files(columns, result, verdict, run.dir, run.manifest, declaration_of(), registries)
+    return _row_of_files(columns, result, verdict, run, declaration_of(), registries)
+
+
+def _unread_run(run_dir: RunDir) -> FinishedRun:
+    """Return a run that `verify` cannot read. Its manifest may be unreadable too; then it counts as missing."""
+    run = FinishedRun(run_dir)
+    try:
+        _ = run.manifest
+    except HarnessError:
+        return FinishedRun(run_dir, foreign=True)
+    return run
 
 
 def row_of_plan(
@@ -204,15 +214,14 @@ def _row_of_files(
     columns: dict[ColumnSource, Columns],
     result: Result,
     verdict: ResultVerdict,
-    run_dir: RunDir,
-    manifest: Manifest | None,
+    run: FinishedRun,
     declaration: Declaration,
     registries: Registries,
 ) -> TechniqueRow:
-    engine = facts_of_run(run_dir, manifest)
-    for run in result.runs:  # add the techniques that only the accuracy run shows
-        if run.dir.root != run_dir.root:
-            facts = facts_of_run(run.dir, run.manifest)
+    engine, run_dir, manifest = facts_of_run(run), run.dir, run.manifest
+    for other_run in result.parts:  # add the techniques that only the accuracy run shows
+        if other_run.dir.root != run_dir.root:
+            facts = facts_of_run(other_run)
             contradictions = tuple(dict.fromkeys(engine.contradictions + facts.contradictions))
             engine = replace(engine, in_force=facts.in_force | engine.in_force, contradictions=contradictions)
     if manifest is not None:
@@ -269,7 +278,7 @@ def _status(result: Result, verdict: ResultVerdict, manifest: Manifest | None) -
         mixed = verdict.contradictions or any(is_misplaced(part) for part in verdict.parts)
         valid: int | None = int(verdict.outcome == "PASS")
         if failed and all(finding.rule in SCORES_UNKNOWN for finding in failed):  # only the accuracy is unknown
-            valid = None if result.run(PERFORMANCE) is None else 1
+            valid = None if result.performance is None else 1
         return {
             "status": "success",
             "valid": None if verdict.contradictions else valid,
@@ -340,7 +349,7 @@ def _numbers(run: FinishedRun | None) -> Columns:
 def _audits(result: Result, run: FinishedRun | None) -> str | None:
     """Re-evaluate each audit in the result's directory. Return the outcomes as JSON, such as {"TEST06": "PASS"}."""
     outcomes: dict[str, str] = {}
-    homes = result_homes(*(one.dir.root for one in result.runs), named=result.home)
+    homes = result_homes(*(part.dir.root for part in result.parts), named=result.home)
     for path in (path for home in homes for path in sorted(home.root.glob("audit/*/audit_*.json"))):
         name = path.stem.removeprefix("audit_")
         state = audit_state(path.parent, name, run) if run is not None and name not in outcomes else None

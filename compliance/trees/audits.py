@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -16,11 +16,19 @@ from compliance.judge.verdict import Finding, NotApplied, Severity, compared
 from compliance.results.logged_responses import not_as_issued
 from compliance.results.official_rules import seeds
 from compliance.results.performance import error_records
+from compliance.results.run_claim import RunClaim
 from compliance.results.truncate import is_truncated
 from compliance.trees.findings import MISSING, UNSAFE, Reads, is_folder, is_regular, is_safe, read_tree_text
 from compliance.trees.runs import free_seeds, log_findings, scenario_findings, violations
-from compliance.trees.tree_evidence import DETAIL, RESPONSES, STREAM_LATENCIES, RunIdentity, TreeResult, read_log
-from runs.benchmark import Benchmark, Scenario
+from compliance.trees.scenario_directory import (
+    DETAIL,
+    RESPONSES,
+    STREAM_LATENCIES,
+    RunIdentity,
+    ScenarioDirectory,
+    read_log,
+)
+from runs.benchmark import Scenario
 from runs.errors import HarnessError
 from runs.files.writing import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry
@@ -77,19 +85,19 @@ MUST_NOT_BE_ZERO = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_m
     ("audit-errors", "error", OURS, "error records in the log of the audit run", "repeat the audit"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_audit_run(result: TreeResult, test: str, run: RunDir, detail: DetailLog) -> Reads[bool]:
+def check_audit_run(directory: ScenarioDirectory, test: str, run: RunDir, detail: DetailLog) -> Reads[bool]:
     """Check the settings and numbers in the log of an audit run. The run need not be VALID.
 
     Returns:
         True if the logged responses were compared with the issued samples.
     """
-    problems = [*log_findings(run, detail), *scenario_findings("audit-settings", result, detail)]
-    if not free_seeds(result):
-        problems.append(seeds("perf-seeds", detail, (result.tree.round.name,)))
+    problems = [*log_findings(run, detail), *scenario_findings("audit-settings", directory, detail)]
+    if not free_seeds(directory.claim):
+        problems.append(seeds("perf-seeds", detail, (directory.tree.round.name,)))
     wrong: dict[str, tuple[object, str]] = (
         {} if detail.mode == PERFORMANCE else {"test_mode": (detail.mode, PERFORMANCE)}
     )
-    for name, value in result.entry.audit_settings.get(test, {}).items():
+    for name, value in directory.claim.entry.audit_settings.get(test, {}).items():
         effective = detail.effective(name)
         # Earlier versions of audit.config in this round log more responses.
         more = name == "accuracy_log_sampling_target" and isinstance(effective, int) and effective > int(value)
@@ -104,27 +112,40 @@ def check_audit_run(result: TreeResult, test: str, run: RunDir, detail: DetailLo
     if not all(any(text in str(record.value) for text in expected) for record in detail.errors):
         problems.append(error_records("audit-errors", detail))
     yield from violations(run, problems)
-    return (yield from _check_order(result, test, detail))
+    return (yield from _check_order(directory, test, detail))
 
 
 @dataclass(frozen=True)
 class _Audit:
-    """One audit of a result, and the runs that its texts describe."""
+    """One audit of a scenario directory, and the runs that its texts describe."""
 
-    result: TreeResult
+    directory: ScenarioDirectory
     test: str
-    folder: Path
-    runs: Sequence[RunIdentity]
+
+    @property
+    def claim(self) -> RunClaim:
+        return self.directory.claim
+
+    @property
+    def folder(self) -> Path:
+        """The directory of the audit."""
+        return self.directory.audit(self.test)
+
+    @property
+    def settings(self) -> Mapping[str, int | float]:
+        """Settings in the audit.config of the round."""
+        return self.claim.entry.audit_settings.get(self.test, {})
 
     def run(self, name: str) -> RunIdentity | None:
-        return next((one for one in self.runs if one.name == name), None)
+        """Return the performance run or the audit run, if its log is readable."""
+        return next((run for run in self.directory.identities if run.name == name), None)
 
     def responses(self) -> list[AccuracyEntry] | None:
         """Return the logged responses of the audit run; None if the log is missing or truncated."""
         path = self.folder / "accuracy" / "mlperf_log_accuracy.json"
         if is_regular(path) and is_safe(path.parent):
             with suppress(HarnessError):
-                return self.result.logged_samples(path).entries
+                return self.directory.logged_samples(path).entries
         return None
 
     def differs(
@@ -137,7 +158,7 @@ class _Audit:
         decided_by: Sequence[str] = (_FAIL,),
         is_warning: bool = False,
     ) -> Finding:
-        severity: Severity | None = "warning" if is_warning or self.result.is_open else None
+        severity: Severity | None = "warning" if is_warning or self.claim.is_open else None
         return compared(rule, False, value, required, path, *further, severity=severity, decided_by=decided_by)
 
 
@@ -151,31 +172,27 @@ class _Audit:
      "run the audit's verification script on the submitted runs"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_audit_texts(result: TreeResult, test: str, folder: Path, runs: Sequence[RunIdentity]) -> Reads[bool]:
+def check_audit_texts(directory: ScenarioDirectory, test: str) -> Reads[bool]:
     """Check the texts of an audit. Other checks report missing texts.
-
-    Args:
-        folder: directory of the audit.
-        runs: the performance run and the audit run, if their logs are readable.
 
     Returns:
         True if a text was read.
     """
-    audit, is_read = _Audit(result, test, folder, runs), False
+    audit, is_read = _Audit(directory, test), False
     for name in AUDIT_TEXTS[test]:
-        path = folder / name
+        path = audit.folder / name
         text = (yield from read_tree_text(path, "audit-verdict")) if is_regular(path) else None
         if text is None:
             continue
         is_read = True
         shown = [(key.lower(), value) for key, value in _STATED.findall(text)]
         stated = dict(shown)
-        scores = [folder / "accuracy" / one for one in FALLBACK]
+        scores = [audit.folder / "accuracy" / score_text for score_text in FALLBACK]
         fails = next(chain(_refuting(stated), _refuting_runs(audit, stated)), None)
         if test == "TEST01" and _PASS not in text and _FAIL in text and all(map(is_regular, scores)):
             baseline = (yield from read_tree_text(scores[0], "audit-verdict")) or ""
             of_audit = (yield from read_tree_text(scores[1], "audit-verdict")) or ""
-            for apart in _scores_apart(result, baseline, of_audit):
+            for apart in _scores_apart(audit, baseline, of_audit):
                 yield audit.differs("audit-verdict", path, f"{_FAIL}, and {apart}", _PASS, *scores)
             different, total = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
             shown_text = f"{different} of {total} ({_FAIL}; both runs have scores)"
@@ -195,13 +212,14 @@ def check_audit_texts(result: TreeResult, test: str, folder: Path, runs: Sequenc
     return is_read
 
 
-def _scores_apart(result: TreeResult, baseline: str, audit: str) -> Iterator[str]:
+def _scores_apart(audit: _Audit, baseline_text: str, audit_text: str) -> Iterator[str]:
     """Yield the scores in which the two runs of TEST01 differ too much. [checker] configuration.get_delta_perc"""
-    for score in result.entry.targets_of(result.scenario_name):
-        most = result.entry.audit_deltas.get(score, 0.1 if "99.9" in result.place.benchmark else 1.0)
+    default = 0.1 if "99.9" in audit.directory.place.benchmark else 1.0
+    for score in audit.claim.targets:
+        most = audit.claim.entry.audit_deltas.get(score, default)
         baseline_score, audit_score = (
             next(iter(stated_score(text.splitlines(), score, is_single=False).values), 0.0)
-            for text in (baseline, audit)
+            for text in (baseline_text, audit_text)
         )
         if not baseline_score or not audit_score or abs(1 - baseline_score / audit_score) * 100 > most:
             yield f"{score} of the runs is {baseline_score:g} and {audit_score:g} (allowed difference: {most:g}%)"
@@ -235,13 +253,13 @@ def _refuting_runs(audit: _Audit, stated: dict[str, str]) -> Iterator[tuple[str,
     for run in filter(None, (audit.run("performance"), audit.run(audit.test)) if "reference score" in stated else ()):
         if run.validity == "INVALID":
             yield "test score", f"the {run.name} run is INVALID"
-    key, settings = _LOGGED.get(audit.test, ""), audit.result.entry.audit_settings.get(audit.test, {})
+    key = _LOGGED.get(audit.test, "")
     with suppress(KeyError, ValueError):  # earlier versions of audit.config in a round had more samples
-        if float(stated[key]) < (least := settings[f"{audit.test.lower()}_samples"]) and not audit.result.is_open:
+        if float(stated[key]) < (least := audit.settings[f"{audit.test.lower()}_samples"]) and not audit.claim.is_open:
             yield key, f"{key} is {stated[key]}, audit.config requires {least:g}"
     with suppress(KeyError, ValueError):
         reference, tested = float(stated["reference score"]), float(stated["test score"])
-        short = audit.result.loadgen_scenario in STREAM_LATENCIES and reference <= _SHORT
+        short = audit.claim.loadgen_scenario in STREAM_LATENCIES and reference <= _SHORT
         share = _APART_OF_STREAMS if short else _APART
         if tested > reference * (1 + share) or (audit.test == "TEST01" and tested < reference * (1 - share)):
             apart = f"which differs by more than {share:.0%} from reference score {reference:.10g}"
@@ -250,19 +268,18 @@ def _refuting_runs(audit: _Audit, stated: dict[str, str]) -> Iterator[tuple[str,
 
 def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float, float, Path]]:
     """Yield the numbers that a text must contain: key, value, tolerance, and the file with the value."""
-    result, responses = audit.result, audit.folder / "accuracy"
-    settings = {} if result.is_open else result.entry.audit_settings.get(audit.test, {})
+    claim, responses = audit.claim, audit.folder / "accuracy"
+    settings = {} if claim.is_open else audit.settings
     if name == _RATES_TEXT:
         for key, run in (("reference score", audit.run("performance")), ("test score", audit.run(audit.test))):
             if run is not None and (wanted := _score(audit.test, run)) is not None:
                 slack = _PRINTED if run.scenario == "Server" else 0.0
                 yield key, wanted, max(slack, SIX_DIGITS * wanted), run.detail
     elif audit.test == "TEST01":
-        filled_up = (
-            _STREAMS - 1.0 if result.loadgen_scenario == "MultiStream" else 0.0
-        )  # LoadGen fills up the last query.
-        if not result.is_open:
-            yield "num_acc_log_entries", result.accuracy_samples, filled_up, responses
+        # LoadGen fills up the last query.
+        filled_up = _STREAMS - 1.0 if claim.loadgen_scenario == "MultiStream" else 0.0
+        if not claim.is_open:
+            yield "num_acc_log_entries", claim.accuracy_samples, filled_up, responses
         if (entries := audit.responses()) is not None:
             yield "num_perf_log_entries", len(entries), 0.0, responses
     elif audit.test == "TEST07":
@@ -307,10 +324,10 @@ WITHOUT_AUDIT_LOG = NotApplied(
 )
 
 
-def check_audit(result: TreeResult) -> Generator[Finding | NotApplied, None, RunIdentity | None]:
+def check_audit(directory: ScenarioDirectory) -> Generator[Finding | NotApplied, None, RunIdentity | None]:
     """Check TEST06 if its directory exists. Return its run, which is later compared with other runs."""
-    scenario = result.scenario
-    folder = result.tree.audit(result.place, TEST)
+    claim, folder = directory.claim, directory.audit(TEST)
+    scenario = claim.harness_scenario
     if scenario is None or not is_folder(folder):
         yield NotApplied(_ABSENT, check_of(check_audit, *OF_TEST06).rules)
         yield _without(f"accuracy/{RESPONSES}", *_OF_RESPONSES)
@@ -318,17 +335,17 @@ def check_audit(result: TreeResult) -> Generator[Finding | NotApplied, None, Run
         yield WITHOUT_AUDIT_LOG
         return None
     text = folder / OfficialTest06.text_name
-    lines = yield from _check_text(result, scenario, text)
+    lines = yield from _check_text(scenario, text)
     responses = RunDir(folder / "accuracy").accuracy_log
-    entries = yield from _read_entries(result, responses, required=not result.is_open and TEST in result.entry.audits)
+    entries = yield from _read_entries(directory, responses, required=not claim.is_open and TEST in claim.entry.audits)
     if entries is None or lines is None:
         yield _without(f"accuracy/{RESPONSES}", "audit-text-differs")
     if entries is None:
         yield _without(f"accuracy/{RESPONSES}", "audit-answers")
     else:
-        yield from _check_entries(result, result.benchmark, scenario, responses, entries)
+        yield from _check_entries(claim, scenario, responses, entries)
         if lines is not None:
-            yield from _check_text_of_entries(result, scenario, text, lines, entries)
+            yield from _check_text_of_entries(scenario, text, lines, entries)
     run = RunDir(folder / "performance" / "run_1")
     if not is_folder(run.root):
         yield _without(f"performance/run_1/{DETAIL}", "audit-order")
@@ -343,7 +360,7 @@ def check_audit(result: TreeResult) -> Generator[Finding | NotApplied, None, Run
         yield _without(f"performance/run_1/{DETAIL}", "audit-order")
         yield WITHOUT_AUDIT_LOG
         return None
-    if not (yield from check_audit_run(result, TEST, run, detail)):
+    if not (yield from check_audit_run(directory, TEST, run, detail)):
         yield _without(f"performance/run_1/{DETAIL}", "audit-order")
     return RunIdentity.of("audit", run, detail)
 
@@ -358,7 +375,7 @@ def _without(path: str, *rules: str) -> NotApplied:
      "check in verify_accuracy.txt", "repeat the audit"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def _check_text(result: TreeResult, scenario: Scenario, path: Path) -> Reads[set[str] | None]:
+def _check_text(scenario: Scenario, path: Path) -> Reads[set[str] | None]:
     """Check the lines of verify_accuracy.txt, and return them; None if it is unreadable."""
     text = yield from read_tree_text(path, "audit-text")
     if text is None:
@@ -376,7 +393,7 @@ def _check_text(result: TreeResult, scenario: Scenario, path: Path) -> Reads[set
     rank=Rank.AUDITS,
 )  # fmt: skip
 def _check_text_of_entries(
-    result: TreeResult, scenario: Scenario, text: Path, lines: set[str], entries: list[AccuracyEntry]
+    scenario: Scenario, text: Path, lines: set[str], entries: list[AccuracyEntry]
 ) -> Iterator[Finding]:
     for stated, wanted, line in text_not_of(entries, lines, scenario):
         yield compared("audit-text-differs", False, stated, wanted, text, decided_by=[line] if line else [])
@@ -388,7 +405,7 @@ def _check_text_of_entries(
      "copy LoadGen's complete mlperf_log_accuracy.json into TEST06/accuracy"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def _read_entries(result: TreeResult, path: Path, *, required: bool) -> Reads[list[AccuracyEntry] | None]:
+def _read_entries(directory: ScenarioDirectory, path: Path, *, required: bool) -> Reads[list[AccuracyEntry] | None]:
     if not is_regular(path):
         if required or path.is_symlink():
             yield compared("audit-log", False, MISSING, "LoadGen's own log", path)
@@ -397,7 +414,7 @@ def _read_entries(result: TreeResult, path: Path, *, required: bool) -> Reads[li
         yield compared("log-damaged", False, UNSAFE, "", path.parent)
         return None
     try:
-        return result.logged_samples(path).entries
+        return directory.logged_samples(path).entries
     except HarnessError as error:
         # No official rule requires the log of TEST06, so a truncated log is a warning. A damaged log is an error.
         reason, cut = error.message.replace(f"{path.parent}/", ""), is_truncated(RunDir(path.parent))
@@ -413,10 +430,9 @@ def _read_entries(result: TreeResult, path: Path, *, required: bool) -> Reads[li
     ("audit-answers", "error", OURS, "logged responses", "repeat the audit"),
     rank=Rank.AUDITS,
 )
-def _check_entries(
-    result: TreeResult, benchmark: Benchmark | None, scenario: Scenario, path: Path, entries: list[AccuracyEntry]
-) -> Iterator[Finding]:
-    model = None if result.is_open or benchmark is None else benchmark.model
+def _check_entries(claim: RunClaim, scenario: Scenario, path: Path, entries: list[AccuracyEntry]) -> Iterator[Finding]:
+    benchmark = None if claim.is_open else claim.benchmark
+    model = benchmark.model if benchmark else None
     checks = judge_entries(
         entries,
         scenario=scenario,
@@ -424,7 +440,7 @@ def _check_entries(
         bos_ids=model.bos_ids if model else (),
         special_ids=model.special_ids if model else (),
         expected_count=LOGGED_SAMPLES,
-        max_tokens=benchmark.sampling["performance"].max_tokens if model and benchmark else None,
+        max_tokens=benchmark.sampling["performance"].max_tokens if benchmark else None,
         issued=_samples_issued(path) if len(entries) != LOGGED_SAMPLES else None,
     )
     for check in checks:
@@ -451,13 +467,13 @@ def _samples_issued(responses: Path) -> int | None:
      "submit the logs of the audit run"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def _check_order(result: TreeResult, test: str, detail: DetailLog) -> Reads[bool]:
+def _check_order(directory: ScenarioDirectory, test: str, detail: DetailLog) -> Reads[bool]:
     """Compare the logged responses with the samples that the audit run issued. Return False without responses."""
-    path = RunDir(result.tree.audit(result.place, test) / "accuracy").accuracy_log
+    path = RunDir(directory.audit(test) / "accuracy").accuracy_log
     if not is_regular(path) or not is_safe(path.parent):
         return False
     try:
-        problem = not_as_issued(detail, result.logged_samples(path).issued)
+        problem = not_as_issued(detail, directory.logged_samples(path).issued)
     except Exception as error:  # Untrusted numbers must not end the other checks.
         yield compared("log-damaged", False, f"the issued samples cannot be computed: {error}", "", detail.path)
         return True

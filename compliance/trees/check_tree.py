@@ -23,8 +23,8 @@ from compliance.trees.findings import in_order, presented
 from compliance.trees.layout import Contents
 from compliance.trees.official_checker import OfficialResult
 from compliance.trees.scenario import PlaceDetails
+from compliance.trees.scenario_directory import ScenarioDirectory, TreeRun
 from compliance.trees.tree import DIVISIONS, FREE_IN_OPEN, OPEN_IS_FREE, Place, Tree
-from compliance.trees.tree_evidence import TreeResult, TreeRun
 from runs.errors import ExecutionError, InputError
 from runs.harness import PROGRAM
 from runs.machine.environment import usable_cores
@@ -59,8 +59,8 @@ class WholeTree(Subject):
         return list(self.tree.places())
 
     @property
-    def parts(self) -> Sequence[TreeResult]:
-        return [TreeResult(self.tree, place) for place in self.places]
+    def parts(self) -> Sequence[ScenarioDirectory]:
+        return [ScenarioDirectory(self.tree, place) for place in self.places]
 
 
 @dataclass(frozen=True)
@@ -310,13 +310,13 @@ def _copies(subject: WholeTree, results: Sequence[Verdict[PlaceDetails]]) -> Ite
     yield from copies.check_duplicates(subject.tree.root, [part.details for part in results], subject.against)
 
 
-def _damage(subject: WholeTree | TreeResult | TreeRun, check: Check, error: Exception) -> Finding:
+def _damage(subject: WholeTree | ScenarioDirectory | TreeRun, check: Check, error: Exception) -> Finding:
     if isinstance(subject, WholeTree):
         raise error
     return scenario.damage(subject, check, error)
 
 
-def _presented(subject: WholeTree | TreeResult | TreeRun, findings: list[Finding]) -> list[Finding]:
+def _presented(subject: WholeTree | ScenarioDirectory | TreeRun, findings: list[Finding]) -> list[Finding]:
     if isinstance(subject, WholeTree):
         return presented(subject.tree.root, findings)
     return scenario.presented_on_result(subject, findings)

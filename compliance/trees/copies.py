@@ -11,11 +11,11 @@ from pathlib import Path
 
 from compliance.judge.rule import OURS, Rank, decides
 from compliance.judge.verdict import Finding, compared
+from compliance.results.run_claim import loadgen_scenario
 from compliance.trees.findings import is_regular, name_in
 from compliance.trees.scenario import PlaceDetails
+from compliance.trees.scenario_directory import INFERRED, RunIdentity, fingerprints
 from compliance.trees.tree import MAX_FILE_BYTES, Place
-from compliance.trees.tree_evidence import INFERRED, RunIdentity, fingerprints
-from runs.benchmark import LOADGEN_SCENARIO
 from runs.benchmarks import DIRECTORIES
 from runs.errors import InputError
 from runs.rounds import model_of
@@ -206,5 +206,5 @@ def _source_of_order(result: PlaceDetails) -> tuple[str, ...]:
     """
     place = result.place
     is_supported = model_of(place.benchmark) in _OURS
-    scenario = LOADGEN_SCENARIO[result.scenario] if is_supported and result.scenario else ""
-    return place.division, place.organization, place.system, model_of(place.benchmark), scenario
+    scenario = loadgen_scenario(place.scenario) if is_supported else None
+    return place.division, place.organization, place.system, model_of(place.benchmark), scenario or ""

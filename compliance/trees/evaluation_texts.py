@@ -15,9 +15,10 @@ from compliance.accuracy.evaluation_text import (
 )
 from compliance.judge.rule import OURS, Rank, decides
 from compliance.judge.verdict import Finding, compared
+from compliance.results.run_claim import RunClaim
 from compliance.trees.audits import AUDIT_TEXTS, FALLBACK
 from compliance.trees.findings import is_regular, read_tree_text, value_of
-from compliance.trees.tree_evidence import TreeResult
+from compliance.trees.scenario_directory import ScenarioDirectory
 from runs.benchmark import SCENARIOS
 from runs.rounds import model_of
 
@@ -46,10 +47,10 @@ _SCENARIOS = frozenset(name.lower() for name in (*SCENARIOS, "MultiStream"))
     needs=("text",),
     rank=Rank.LIMITS,
 )  # fmt: skip
-def check_scores(result: TreeResult) -> Iterator[Finding]:
+def check_scores(directory: ScenarioDirectory) -> Iterator[Finding]:
     """Check the scores in accuracy.txt and in the texts of audit directories."""
-    path = result.tree.accuracy(result.place).accuracy_text
-    for text_path in _texts(result):
+    path = directory.accuracy.dir.accuracy_text
+    for text_path in _texts(directory):
         text = _text_of(text_path)
         # The rule audit-verdict reports failures in other texts.
         for fault in () if text_path.name.startswith("verify_") else stated_failures(text):
@@ -57,22 +58,24 @@ def check_scores(result: TreeResult) -> Iterator[Finding]:
         for fault in text_contradictions(text):
             yield compared("accuracy-numbers", False, *fault[:2], text_path, decided_by=[fault.key])
     text = _text_of(path)
-    for rule, fault in _scores(result, text):
+    for rule, fault in _scores(directory.claim, text):
         yield compared(rule, False, *fault[:2], path, decided_by=[fault.key])
-    path07 = result.tree.audit(result.place, "TEST07") / AUDIT_TEXTS["TEST07"][0]
-    for rule, fault in _test07(result, _text_of(path07)):
+    path07 = directory.audit("TEST07") / AUDIT_TEXTS["TEST07"][0]
+    for rule, fault in _test07(directory.claim, _text_of(path07)):
         yield compared(rule, False, *fault[:2], path07, severity="warning", decided_by=[fault.key])
+    samples = directory.claim.accuracy_samples
     for name, count in scored_samples(text):
-        if count != result.accuracy_samples and name != "gen_num":  # rule accuracy-samples reports gen_num as an error
-            stated, wanted = f"{name} is {count:,}", f"{result.accuracy_samples:,}"
+        if count != samples and name != "gen_num":  # rule accuracy-samples reports gen_num as an error
+            stated, wanted = f"{name} is {count:,}", f"{samples:,}"
             yield compared("accuracy-samples", False, stated, wanted, path, severity="warning", decided_by=[name])
 
 
-def _test07(result: TreeResult, text: str) -> Iterator[tuple[str, TextFault]]:
+def _test07(claim: RunClaim, text: str) -> Iterator[tuple[str, TextFault]]:
     """Yield datasets that TEST07 does not use, and a score of TEST07 that is too low or too high."""
     if unused := [name for name in datasets_in(text) if name != _DATASET]:
         yield "audit-numbers", TextFault(f"scores of {', '.join(unused)}", f"scores of {_DATASET}", unused[0])
-    threshold, score = result.entry.audit_settings.get("TEST07", {}).get("test07_accuracy_threshold"), numbers_in(text)
+    settings, score = claim.entry.audit_settings.get("TEST07", {}), numbers_in(text)
+    threshold = settings.get("test07_accuracy_threshold")
     if threshold and (value := score.get("exact_match", 0.0)) > REACH * threshold:
         yield (
             "accuracy-reach",
@@ -85,10 +88,10 @@ def scores_in(path: Path) -> dict[str, float]:
     return numbers_in(_text_of(path))
 
 
-def _scores(result: TreeResult, text: str) -> Iterator[tuple[str, TextFault]]:
+def _scores(claim: RunClaim, text: str) -> Iterator[tuple[str, TextFault]]:
     """Yield scores that no system with the benchmark's model can reach. A score is a share or a percentage."""
     lines = text.splitlines()
-    for score, limits in result.entry.targets_of(result.scenario_name).items():
+    for score, limits in claim.targets.items():
         if score in _UNBOUNDED or not limits.low:
             continue
         for value in stated_score(lines, score, is_single=False).values:
@@ -96,7 +99,7 @@ def _scores(result: TreeResult, text: str) -> Iterator[tuple[str, TextFault]]:
             stated = f"{score} is {value:.10g}"
             if value > 100:
                 yield "accuracy-range", TextFault(stated, "at most 100", score)
-            elif result.is_open:
+            elif claim.is_open:
                 continue
             elif value > (most := _REACH.get(score, REACH) * low):
                 yield "accuracy-reach", TextFault(stated, f"at most {most:.10g}", score)
@@ -111,22 +114,23 @@ def _scores(result: TreeResult, text: str) -> Iterator[tuple[str, TextFault]]:
      "submit the text of this result's own runs"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_places(result: TreeResult) -> Iterator[Finding]:
+def check_places(directory: ScenarioDirectory) -> Iterator[Finding]:
     """Compare paths in texts with the benchmark and scenario of the result. Names of systems may differ."""
-    names = {name.lower(): model_of(of) for name, of in result.tree.round.table.directories.items()}
-    scenarios = {result.scenario_name.lower(), *(run.scenario.lower() for run in result.runs)}
-    for path in _texts(result):
+    claim = directory.claim
+    names = {name.lower(): model_of(entry) for name, entry in directory.tree.round.table.directories.items()}
+    scenarios = {claim.scenario.lower(), *(run.scenario.lower() for run in directory.identities)}
+    for path in _texts(directory):
         folders = {one.lower() for one in _FOLDER.findall(_text_of(path))}
-        for named_parts, allowed in ((folders & _SCENARIOS, scenarios), (folders & set(names), {result.entry.model})):
+        for named_parts, allowed in ((folders & _SCENARIOS, scenarios), (folders & set(names), {claim.entry.model})):
             named = {names.get(one, one) for one in named_parts}
             if named and not named & allowed:
                 yield compared("text-place", False, ", ".join(sorted(named_parts)), " or ".join(sorted(allowed)), path)
 
 
-def _texts(result: TreeResult) -> Iterator[Path]:
-    yield result.tree.accuracy(result.place).accuracy_text
-    for test in result.audits:
-        folder = result.tree.audit(result.place, test)
+def _texts(directory: ScenarioDirectory) -> Iterator[Path]:
+    yield directory.accuracy.dir.accuracy_text
+    for test in directory.audits:
+        folder = directory.audit(test)
         yield from (folder / name for name in AUDIT_TEXTS.get(test, ()))
         yield from (folder / "accuracy" / name for name in FALLBACK)
 

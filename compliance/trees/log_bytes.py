@@ -7,9 +7,10 @@ from pathlib import Path
 
 from compliance.judge.rule import OURS, RERUN, Rank, decides
 from compliance.judge.verdict import Finding, compared
+from compliance.results.run_claim import RunClaim
 from compliance.trees.findings import is_folder, is_regular, is_safe, object_or_empty
+from compliance.trees.scenario_directory import ScenarioDirectory
 from compliance.trees.tree import MAX_FILE_BYTES
-from compliance.trees.tree_evidence import TreeResult
 from runs.errors import HarnessError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.record.layout import RunDir
@@ -26,15 +27,15 @@ _SAMPLES = 3
     ("responses-length", "warning", "[loadgen]", "length of logged responses, compared with token counts", RERUN),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_responses(result: TreeResult) -> Iterator[Finding]:
+def check_responses(directory: ScenarioDirectory) -> Iterator[Finding]:
     """Check the complete entries of each accuracy log: response lengths, and samples with identical responses."""
-    for path in _logs(result):
+    for path in _logs(directory):
         with suppress(HarnessError):  # other checks report the error
-            yield from _check_entries(result, path, result.logged_samples(path).shown)
+            yield from _check_entries(directory.claim, path, directory.logged_samples(path).shown)
 
 
-def _check_entries(result: TreeResult, path: Path, entries: Sequence[AccuracyEntry]) -> Iterator[Finding]:
-    if result.entry.token_latencies:
+def _check_entries(claim: RunClaim, path: Path, entries: Sequence[AccuracyEntry]) -> Iterator[Finding]:
+    if claim.entry.token_latencies:
         counted = [(one, len(one.data), one.token_count) for one in entries if one.token_count]
         wrong = [(one, size, tokens) for one, size, tokens in counted if size not in (4 * tokens, 8 * tokens)]
         if wrong:
@@ -64,23 +65,22 @@ def _is_long(data: bytes) -> bool:
     ("log-line-ends", "warning", "[loadgen]", "carriage returns in a log", "submit the file that LoadGen wrote"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_line_ends(result: TreeResult) -> Iterator[Finding]:
+def check_line_ends(directory: ScenarioDirectory) -> Iterator[Finding]:
     """Find logs that an editor or a converter changed. LoadGen writes carriage returns on Windows only."""
-    tree, place = result.tree, result.place
+    tree, place = directory.tree, directory.place
     system = object_or_empty(tree.system(place.division, place.organization, place.system))
     if "windows" in str(system.get("operating_system", "")).lower():
         return
-    runs = [tree.performance(place), tree.accuracy(place)]
-    runs += [RunDir(tree.audit(place, test) / "performance" / "run_1") for test in result.audits]
+    runs = [run.dir for run in directory.parts]
+    runs += [RunDir(directory.audit(test) / "performance" / "run_1") for test in directory.audits]
     for path in (log for run in runs if is_folder(run.root) for log in (run.detail, run.summary)):
         if is_regular(path) and path.stat().st_size <= MAX_FILE_BYTES and (count := path.read_bytes().count(b"\r")):
             yield compared("log-line-ends", False, f"{count:,}", "0", path)
 
 
-def _logs(result: TreeResult) -> Iterator[Path]:
-    tree, place = result.tree, result.place
-    folders = [tree.accuracy(place).root, tree.performance(place).root]
-    folders += [tree.audit(place, test) / "accuracy" for test in result.audits]
+def _logs(directory: ScenarioDirectory) -> Iterator[Path]:
+    folders = [directory.accuracy.dir.root, directory.performance.dir.root]
+    folders += [directory.audit(test) / "accuracy" for test in directory.audits]
     for path in (RunDir(folder).accuracy_log for folder in folders if is_folder(folder) and is_safe(folder)):
         if is_regular(path) and path.stat().st_size <= MAX_FILE_BYTES:
             yield path

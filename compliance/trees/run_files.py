@@ -9,17 +9,17 @@ from compliance.judge.rule import decides
 from compliance.judge.verdict import Finding, NotApplied, compared
 from compliance.results.truncate import CUT, SHOWN_BYTES, is_truncated
 from compliance.trees.findings import MISSING, Reads, is_folder, is_regular, read_tree_bytes
+from compliance.trees.scenario_directory import POWER_LOG, ScenarioDirectory, check_hash, check_text
 from compliance.trees.tree import MAX_FILE_BYTES
-from compliance.trees.tree_evidence import POWER_LOG, TreeResult, check_hash, check_text
 from runs.loadgen.detail_log import power_time
 from runs.record.layout import RunDir
 
 
-def check_accuracy_files(result: TreeResult, run: RunDir) -> Iterator[Finding | NotApplied]:
+def check_accuracy_files(directory: ScenarioDirectory, run: RunDir) -> Iterator[Finding | NotApplied]:
     """Check the files of an accuracy run."""
-    yield from result.text_read[0]
-    yield from _check_size(run, result)
-    yield from _check_folders(run, result)
+    yield from directory.text_read[0]
+    yield from _check_size(run, directory.tree.round.table.max_accuracy_log_bytes)
+    yield from _check_folders(run, directory)
 
 
 @decides(
@@ -29,13 +29,13 @@ def check_accuracy_files(result: TreeResult, run: RunDir) -> Iterator[Finding | 
     ("accuracy-shape", "error", "tools/submission/truncate_accuracy_log.py", "truncation of the accuracy log",
      "truncate LoadGen's own log with tools/submission/truncate_accuracy_log.py"),
 )  # fmt: skip
-def _check_size(run: RunDir, result: TreeResult) -> Iterator[Finding]:
-    path, most = run.accuracy_log, result.tree.round.table.max_accuracy_log_bytes
+def _check_size(run: RunDir, max_bytes: int) -> Iterator[Finding]:
+    path = run.accuracy_log
     content = yield from read_tree_bytes(path, "accuracy-size", 64 * 1024)
     if content is None:
         return
-    if len(content) > most:
-        yield compared("accuracy-size", False, f"{len(content):,} bytes", f"at most {most:,} bytes", path)
+    if len(content) > max_bytes:
+        yield compared("accuracy-size", False, f"{len(content):,} bytes", f"at most {max_bytes:,} bytes", path)
     elif problem := next(_shape_problems(content, is_truncated(run)), None):
         yield compared("accuracy-shape", False, *problem, path)
 
@@ -64,15 +64,16 @@ def _shape_problems(content: bytes, truncated: bool) -> Iterator[tuple[str, str]
     ("accuracy-files", "error", "[checker] accuracy_check.extra_files_check",
      "pictures or videos of the accuracy run", "copy the missing files from the accuracy run"),
 )  # fmt: skip
-def _check_folders(run: RunDir, result: TreeResult) -> Iterator[Finding | NotApplied]:
+def _check_folders(run: RunDir, directory: ScenarioDirectory) -> Iterator[Finding | NotApplied]:
     """Check the pictures or videos that the round requires of a benchmark."""
-    if result.entry.accuracy_folders and result.tree.round.is_published:
+    required = directory.claim.entry.accuracy_folders
+    if required and directory.tree.round.is_published:
         yield NotApplied("MLCommons removes pictures and videos from published rounds", ("accuracy-files",))
         return
-    for name, wanted in result.entry.accuracy_folders.items():
+    for name, wanted in required.items():
         folder = run.root / name
         existing = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()
-        if missing := [one for one in wanted if one not in existing]:
+        if missing := [file for file in wanted if file not in existing]:
             value = f"{len(missing)} of {len(wanted)} missing: {', '.join(missing)}"
             yield compared("accuracy-files", False, value, f"all {len(wanted)}", folder)
 
@@ -92,15 +93,15 @@ _FILES = ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.lo
      "submit the readings of the run; synchronize the clocks of the power meter and of LoadGen's host"),
     needs=("power",),
 )  # fmt: skip
-def check_power(result: TreeResult) -> Iterator[Finding]:
+def check_power(directory: ScenarioDirectory) -> Iterator[Finding]:
     """Check the files and readings of a power measurement; the power result itself is not computed."""
-    run = result.tree.performance(result.place)
+    run = directory.performance.dir
     folder = run.root.parent
     logs = [folder / name / POWER_LOG for name in (run.root.name, "ranging")]
     for path in (*logs, *(folder / "power" / name for name in _FILES)):
         if not is_regular(path):
             yield compared("power-files", False, MISSING, "a regular file", path)
-    detail = result.performance.detail if result.performance.is_readable else None
+    detail = directory.performance.detail if directory.performance.is_readable else None
     begin, end = (power_time(detail.get(key)) if detail else None for key in ("power_begin", "power_end"))
     if begin is not None and end is not None and is_regular(logs[0]):
         readings = yield from _readings(logs[0])

@@ -9,11 +9,11 @@ from compliance.judge.verdict import Finding, NotApplied, Subject, compared
 from compliance.results.log_arithmetic import log_contradictions
 from compliance.results.official_rules import tokens_as_in_accuracy
 from compliance.results.performance import rule_of
+from compliance.results.run_claim import RunClaim
 from compliance.results.same_system import MAX_DAYS_APART, too_far_apart
 from compliance.trees.descriptions import says_network
 from compliance.trees.findings import object_or_empty, read_tree_bytes, read_tree_text, value_of
-from compliance.trees.tree import NOT_IN_OPEN, OPEN_IS_FREE
-from compliance.trees.tree_evidence import (
+from compliance.trees.scenario_directory import (
     AUDIT_APART,
     IDENTITY,
     INFERRED,
@@ -22,10 +22,11 @@ from compliance.trees.tree_evidence import (
     SIZES,
     WHOLE_LOG,
     RunIdentity,
-    TreeResult,
+    ScenarioDirectory,
     TreeRun,
     without_root,
 )
+from compliance.trees.tree import NOT_IN_OPEN, OPEN_IS_FREE
 from runs.errors import HarnessError
 from runs.loadgen.conf_in_log import Mismatch, mismatches
 from runs.loadgen.conf_lines import decode_conf, stored_lines
@@ -58,9 +59,9 @@ def exempt_rules(subject: Subject) -> Iterator[NotApplied]:
     """Yield the rules on a run that do not count in its tree."""
     if not isinstance(subject, TreeRun):
         return
-    if subject.is_readable and (subject.claimed_mode == PERFORMANCE_MODE or subject.of.scores_readable):
+    if subject.is_readable and (subject.claimed_mode == PERFORMANCE_MODE or subject.directory.scores_readable):
         yield NotApplied(WHOLE_LOG, tuple(BY_TEXT), lacks_input=True)
-    if subject.of.is_open:
+    if subject.claim.is_open:
         yield NotApplied(OPEN_IS_FREE, tuple(NOT_IN_OPEN))
 
 
@@ -77,9 +78,9 @@ def log_findings(run: RunDir, detail: DetailLog) -> list[Finding]:
         return [damaged_run(run, error)]
 
 
-def free_seeds(result: TreeResult) -> str:
+def free_seeds(claim: RunClaim) -> str:
     """Return the reason why seeds are not checked; empty if they are checked."""
-    return OPEN_IS_FREE if result.benchmark is None and result.is_open else ""
+    return OPEN_IS_FREE if claim.benchmark is None and claim.is_open else ""
 
 
 @decides(
@@ -92,20 +93,21 @@ def free_seeds(result: TreeResult) -> str:
 )  # fmt: skip
 def logged_scenario(run: TreeRun) -> Iterator[Finding]:
     """Compare the scenario of the log with the directory."""
-    yield from scenario_findings(rule_of(run, "scenario"), run.of, run.detail)
+    yield from scenario_findings(rule_of(run, "scenario"), run.directory, run.detail)
 
 
-def scenario_findings(rule: str, result: TreeResult, detail: DetailLog) -> Iterator[Finding]:
+def scenario_findings(rule: str, directory: ScenarioDirectory, detail: DetailLog) -> Iterator[Finding]:
     """Compare the scenario of a log with its directory. Edge systems may infer it from another scenario."""
-    wanted, logged = result.loadgen_scenario, detail.scenario
+    claim, logged = directory.claim, detail.scenario
+    wanted = claim.loadgen_scenario
     if wanted is None or logged == wanted:
         return
-    if result.benchmark is None and (logged, wanted) in INFERRED:
-        place = result.place
-        system = object_or_empty(result.tree.system(place.division, place.organization, place.system))
+    if claim.benchmark is None and (logged, wanted) in INFERRED:
+        place = directory.place
+        system = object_or_empty(directory.tree.system(place.division, place.organization, place.system))
         if "edge" in str(system.get("system_type", "")).lower():
             return
-    claimed = result.scenario or wanted
+    claimed = claim.harness_scenario or wanted
     as_loadgen = f" (LoadGen: {wanted})" if wanted != claimed else ""
     required, keys = f"{claimed}{as_loadgen}", ("effective_scenario",)
     yield compared(rule, False, logged, required, detail.path, decided_by=keys, text="scenario of the log")
@@ -135,7 +137,7 @@ def early_stopping(run: TreeRun) -> Iterator[Finding]:
 )  # fmt: skip
 def metric(run: TreeRun) -> Iterator[Finding]:
     """Check the number that ranks the result."""
-    name = run.of.entry.metrics.get(run.detail.scenario)
+    name = run.claim.entry.metrics.get(run.detail.scenario)
     value = None if name is None else run.detail.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
         stated, keys = f"{name or 'metric'} is {value}", () if name is None else (name,)
@@ -145,9 +147,9 @@ def metric(run: TreeRun) -> Iterator[Finding]:
 @decides("tree", needs=("log",), also=("perf-network", "perf-network-name"))
 def network_name(run: TreeRun) -> Iterator[Finding]:
     """Compare the name of the SUT with the division; in the open division, with the system description."""
-    result, detail = run.of, run.detail
-    network = result.place.division == "network" or (result.is_open and says_network(result.tree, result.place))
-    if detail.is_network != network and (network or not result.is_open):
+    claim, directory, detail = run.claim, run.directory, run.detail
+    network = claim.division == "network" or (claim.is_open and says_network(directory.tree, directory.place))
+    if detail.is_network != network and (network or not claim.is_open):
         wanted = f"{'a name with' if network else 'no'} {NETWORK_SUT!r}"
         stated = f"sut_name is {detail.get('sut_name')!r}"
         # Outside the network division the official checker accepts such a name. Systems with multiple nodes use it.
@@ -171,7 +173,7 @@ def ended_by_query_limit(run: TreeRun) -> Iterator[Finding]:
 @decides("official", needs=("log",), also=("accuracy-samples",))
 def accuracy_samples(run: TreeRun) -> Iterator[Finding]:
     """Compare the samples of the run with the dataset. Logs of LoadGen 5 have only the size of the dataset."""
-    detail, wanted = run.detail, run.of.accuracy_samples
+    detail, wanted = run.detail, run.claim.accuracy_samples
     count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))
     value, keys = f"{count} samples", ("effective_accuracy_sample_count", "qsl_reported_total_count")
     yield compared("accuracy-samples", count == wanted, value, f"{wanted}", detail.path, decided_by=keys)
@@ -188,24 +190,24 @@ def accuracy_samples(run: TreeRun) -> Iterator[Finding]:
     needs=("log", "conf"),
     rank=Rank.SETTINGS,
 )  # fmt: skip
-def check_user_conf(result: TreeResult) -> Iterator[Finding]:
+def check_user_conf(directory: ScenarioDirectory) -> Iterator[Finding]:
     """Compare the lines of user.conf with the performance log. Lines that differ are compared with the accuracy log.
 
     If LoadGen's name of the model is unknown, a line for all models counts only for keys that no line of a named
     model sets.
     """
-    path, benchmark = result.tree.user_conf(result.place), result.benchmark
-    detail = result.performance.detail
-    accuracy = result.accuracy.detail if result.accuracy.is_readable else None
+    path, claim = directory.tree.user_conf(directory.place), directory.claim
+    detail = directory.performance.detail
+    accuracy = directory.accuracy.detail if directory.accuracy.is_readable else None
     content = yield from read_tree_bytes(path, "scenario-file")
     if content is None:
         return
     lines = stored_lines(decode_conf(content))
-    models = (*result.entry.keys_of(result.scenario_name), *result.tree.round.table.names_of(result.entry))
-    models += (result.place.benchmark,)
-    named = set() if benchmark else {line.key for line in lines if line.model not in ("*", *models)}
+    models = (*claim.entry.keys_of(claim.scenario), *directory.tree.round.table.names_of(claim.entry))
+    models += (directory.place.benchmark,)
+    named = set() if claim.benchmark else {line.key for line in lines if line.model not in ("*", *models)}
     # Both runs share the file, and their datasets may have different sizes.
-    sizes = () if result.one_size else (result.accuracy_samples, result.entry.performance_samples)
+    sizes = () if claim.is_one_size else (claim.accuracy_samples, claim.entry.performance_samples)
     of_accuracy: list[Mismatch] = []
     differ_in_both = {found.key for found in mismatches(lines, models, accuracy, named)} if accuracy else None
     for mismatch in mismatches(lines, models, detail, named):
@@ -238,10 +240,10 @@ def _logged(mismatch: Mismatch) -> str:
     ("log-dates", "warning", OURS, "time between the runs of a result", "repeat the runs"),
     rank=Rank.SETTINGS,
 )  # fmt: skip
-def check_one_configuration(result: TreeResult) -> Iterator[Finding]:
+def check_one_configuration(directory: ScenarioDirectory) -> Iterator[Finding]:
     """Compare the configurations and the dates of the runs of a result."""
-    runs = [run for run in result.runs if run.identity]
-    keys = [key for key in IDENTITY if result.one_size or key != SIZE]
+    runs = [run for run in directory.identities if run.identity]
+    keys = [key for key in IDENTITY if directory.claim.is_one_size or key != SIZE]
     texts = [str([run.identity.get(key) for key in keys]) for run in runs]
     # The finding names the run that differs from most others; of two runs, the later one.
     usual = Counter(texts).most_common(1)[0][0] if texts else ""
@@ -271,10 +273,10 @@ def check_one_configuration(result: TreeResult) -> Iterator[Finding]:
     also=("perf-tokens-accuracy",),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_tokens(result: TreeResult) -> Iterator[Finding | NotApplied]:
+def check_tokens(directory: ScenarioDirectory) -> Iterator[Finding | NotApplied]:
     """Compare output tokens per sample (tokens/s ÷ samples/s) with accuracy.txt and with the audit runs."""
-    runs: list[RunIdentity] = result.runs
-    text, performance = result.tree.accuracy(result.place).accuracy_text, runs[0] if runs else None
+    runs: list[RunIdentity] = directory.identities
+    text, performance = directory.accuracy.dir.accuracy_text, runs[0] if runs else None
     tokens = performance.tokens if performance is not None and performance.name == "performance" else None
     audits = [audit for audit in runs if audit.name in SAME_SAMPLES and audit.tokens] if tokens else []
     if not audits:
@@ -284,7 +286,8 @@ def check_tokens(result: TreeResult) -> Iterator[Finding | NotApplied]:
         return
     run = RunDir(performance.detail.parent)
     content = value_of(read_tree_text(text, "tree-unreadable"))  # other checks report it
-    of_text = list(tokens_as_in_accuracy(tokens, run.detail, content, text.name)) if content and result.one_size else []
+    is_comparable = content and directory.claim.is_one_size
+    of_text = [*tokens_as_in_accuracy(tokens, run.detail, content or "", text.name)] if is_comparable else []
     if not of_text:
         yield NotApplied("accuracy.txt has no tokens", ("perf-tokens-accuracy",))
     yield from violations(run, of_text)

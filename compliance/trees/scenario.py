@@ -33,9 +33,8 @@ from compliance.trees.runs import (
     free_seeds,
     violations,
 )
+from compliance.trees.scenario_directory import DETAIL, RunIdentity, ScenarioDirectory, TreeRun, read_log
 from compliance.trees.tree import OPEN_IS_FREE, Place
-from compliance.trees.tree_evidence import DETAIL, RunIdentity, TreeResult, TreeRun, read_log
-from runs.benchmark import Scenario
 from runs.files.writing import sha256_of
 from runs.record.layout import RunDir
 
@@ -52,7 +51,7 @@ _SEEDS = {"performance": official_rules.PERFORMANCE_SEEDS, "accuracy": official_
 
 
 def _claims(mode: str, *, is_own_benchmark: bool) -> tuple[Check, ...]:
-    seeds = (replace(check, applies=lambda run: free_seeds(run.of), is_decisive=False) for check in _SEEDS[mode])
+    seeds = (replace(check, applies=lambda run: free_seeds(run.claim), is_decisive=False) for check in _SEEDS[mode])
     return (*_MODE[mode], *seeds, replace(runs.CLAIM[mode], is_decisive=is_own_benchmark))
 
 
@@ -83,40 +82,39 @@ _OUR_ACCURACY = tuple(
 
 @dataclass
 class PlaceDetails:
-    """The runs of a result, for the comparison with other results."""
+    """The runs of a scenario directory, for the comparison with other directories."""
 
     place: Place
-    scenario: Scenario | None  # None: the directory is not named after a scenario of the benchmark
     runs: list[RunIdentity]
 
 
-def _measurements(result: TreeResult) -> Iterator[Finding]:
+def _measurements(directory: ScenarioDirectory) -> Iterator[Finding]:
     """Check the description of the system's measurements."""
-    yield from check_measurements(result.tree, result.place)
+    yield from check_measurements(directory.tree, directory.place)
 
 
-def _performance(result: TreeResult) -> Iterator[Finding]:
+def _performance(directory: ScenarioDirectory) -> Iterator[Finding]:
     """Check that the logs of the performance run are readable, and store the values that identify it."""
-    run = result.performance
+    run = directory.performance
     yield from run.log_read[0]
     if run.is_readable:
-        result.runs.append(RunIdentity.of("performance", run.dir, run.detail))
+        directory.identities.append(RunIdentity.of("performance", run.dir, run.detail))
 
 
-def _accuracy(result: TreeResult) -> Iterator[Finding | NotApplied]:
+def _accuracy(directory: ScenarioDirectory) -> Iterator[Finding | NotApplied]:
     """Check the files of the accuracy run, and store the values that identify it."""
-    accuracy_run = result.accuracy
+    accuracy_run = directory.accuracy
     run = accuracy_run.dir
-    yield from check_accuracy_files(result, run)
+    yield from check_accuracy_files(directory, run)
     yield from accuracy_run.log_read[0]
     identity = RunIdentity("accuracy", run.detail)
     if accuracy_run.is_readable:
         identity = RunIdentity.of("accuracy", run, accuracy_run.detail)
-    identity.responses, identity.responses_file = result.text_read[1][1], run.accuracy_text
+    identity.responses, identity.responses_file = directory.text_read[1][1], run.accuracy_text
     identity.scores = scores_in(run.accuracy_text)
     identity.cut = value_of(read_tree_bytes(run.accuracy_log, "accuracy-size")) or b""
-    identity.long_responses = result.benchmark is not None or bool(_LONG_RESPONSE.search(identity.cut))
-    result.runs.append(identity)
+    identity.long_responses = directory.claim.benchmark is not None or bool(_LONG_RESPONSE.search(identity.cut))
+    directory.identities.append(identity)
 
 
 @decides(
@@ -124,50 +122,50 @@ def _accuracy(result: TreeResult) -> Iterator[Finding | NotApplied]:
     ("tree-benchmark", "error", "[checker] loader.Loader.load", "benchmark directory", "rename the directory"),
     ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "scenario name", "rename the directory"),
 )  # fmt: skip
-def _names(result: TreeResult) -> Iterator[Finding]:
+def _names(directory: ScenarioDirectory) -> Iterator[Finding]:
     """Check that the directories are named after a benchmark of the round and one of its scenarios."""
-    tree, place, name = result.tree, result.place, result.benchmark_name
+    tree, place, name = directory.tree, directory.place, directory.benchmark_name
     folder = tree.scenario(place)
     if name is None:
         names = ", ".join(sorted(tree.round.benchmarks))
         yield compared("tree-benchmark", False, place.benchmark, f"one of {names}", folder.parent)
-    elif result.loadgen_scenario is None:
+    elif directory.claim.loadgen_scenario is None:
         yield compared("tree-scenario", False, place.scenario, "a scenario of LoadGen", folder)
-    elif not result.is_known:
-        names = ", ".join(sorted(result.entry.scenarios))
+    elif not directory.is_known:
+        names = ", ".join(sorted(directory.claim.entry.scenarios))
         yield compared("tree-scenario", False, place.scenario, f"a scenario of {name}: {names}", folder)
 
 
-def _unread_scores(result: TreeResult) -> Iterator[NotApplied]:
+def _unread_scores(directory: ScenarioDirectory) -> Iterator[NotApplied]:
     """Yield the rules that need all scores, if some of them cannot be read."""
-    if result.benchmark is not None and (why := result.accuracy.absent("scores")):
+    if directory.claim.benchmark is not None and (why := directory.accuracy.absent("scores")):
         yield NotApplied(why, tuple(rule for check in _OUR_ACCURACY for rule in check.rules), lacks_input=True)
 
 
-def _test06(result: TreeResult) -> Iterator[Finding | NotApplied]:
+def _test06(directory: ScenarioDirectory) -> Iterator[Finding | NotApplied]:
     """Check TEST06 if its directory exists."""
-    run = yield from check_audit(result)
+    run = yield from check_audit(directory)
     if run is not None:
-        result.runs.append(run)
+        directory.identities.append(run)
 
 
 @decides("tree", needs=("audit",), also=("audit-settings", "audit-errors", "audit-order"))
-def _other_audits(result: TreeResult) -> Iterator[Finding | NotApplied]:
+def _other_audits(directory: ScenarioDirectory) -> Iterator[Finding | NotApplied]:
     """Check the runs of audits other than TEST06. Their logs may be copies or contain contradictions."""
     is_checked = has_responses = False
-    logs = {identity.detail for identity in result.runs}
-    for test in result.audits:
-        run = RunDir(result.tree.audit(result.place, test) / "performance" / "run_1")
+    logs = {identity.detail for identity in directory.identities}
+    for test in directory.audits:
+        run = RunDir(directory.audit(test) / "performance" / "run_1")
         if run.detail in logs or not (is_regular(run.detail) and is_regular(run.summary)):
             continue
         detail = yield from read_log(run)
         if detail is not None:
             is_checked = True
-            has_responses |= yield from check_audit_run(result, test, run, detail)
+            has_responses |= yield from check_audit_run(directory, test, run, detail)
             known_as = RunIdentity.of(test, run, detail)
-            texts = [result.tree.audit(result.place, test) / name for name in OWN_TEXTS.get(test, ())]
+            texts = [directory.audit(test) / name for name in OWN_TEXTS.get(test, ())]
             known_as.hashes |= {text: sha256_of(text) for text in texts if is_regular(text)}
-            result.runs.append(known_as)
+            directory.identities.append(known_as)
     if not is_checked:
         yield WITHOUT_AUDIT_LOG
     if not has_responses:
@@ -175,27 +173,26 @@ def _other_audits(result: TreeResult) -> Iterator[Finding | NotApplied]:
 
 
 @decides("tree", needs=("audit",), also=("audit-verdict", "audit-fallback", "audit-numbers"))
-def _texts(result: TreeResult) -> Iterator[Finding | NotApplied]:
+def _texts(directory: ScenarioDirectory) -> Iterator[Finding | NotApplied]:
     """Check the texts of all audits except TEST06."""
     read = set()
     for test in AUDIT_TEXTS:
-        if test != TEST and test in result.audits:
-            folder = result.tree.audit(result.place, test)
-            if (yield from check_audit_texts(result, test, folder, result.runs)):
-                read.add(test)
+        if test != TEST and test in directory.audits and (yield from check_audit_texts(directory, test)):
+            read.add(test)
     rules = [] if read else ["audit-verdict", "audit-numbers"]
     rules += [] if "TEST01" in read else ["audit-fallback"]
     if rules:
         yield NotApplied("the text of an audit", tuple(rules), lacks_input=True)
 
 
-@decides("tree", applies=lambda result: OPEN_IS_FREE if result.is_open else "", also=("audit-missing",))
-def _required_audits(result: TreeResult) -> Iterator[Finding]:
+@decides("tree", applies=lambda directory: OPEN_IS_FREE if directory.claim.is_open else "", also=("audit-missing",))
+def _required_audits(directory: ScenarioDirectory) -> Iterator[Finding]:
     """Check that the required audits and their files exist."""
-    for test in result.entry.audits:
-        folder = result.tree.audit(result.place, test)
+    tests = directory.claim.entry.audits
+    for test in tests:
+        folder = directory.audit(test)
         if not is_folder(folder):
-            required = f"{', '.join(result.entry.audits)} in every scenario"
+            required = f"{', '.join(tests)} in every scenario"
             yield compared("audit-missing", False, f"{test} does not exist", required, folder)
             continue
         files = [("audit-missing", folder / name) for name in AUDIT_TEXTS[test]]
@@ -229,7 +226,7 @@ _RESULT: tuple[Check, ...] = (
 _FOLDERS: dict[Callable[..., object], str] = {_performance: "performance", _accuracy: "accuracy", _test06: TEST}
 
 
-def damage(subject: TreeResult | TreeRun, check: Check, error: Exception) -> Finding:
+def damage(subject: ScenarioDirectory | TreeRun, check: Check, error: Exception) -> Finding:
     """Report an exception as a finding, because untrusted content must not end the other checks."""
     if isinstance(subject, TreeRun):
         return damaged_run(subject.dir, error)
@@ -237,10 +234,10 @@ def damage(subject: TreeResult | TreeRun, check: Check, error: Exception) -> Fin
     return compared("log-damaged", False, f"{type(error).__name__}: {error}", "", folder)
 
 
-def presented_on_result(subject: TreeResult | TreeRun, findings: list[Finding]) -> list[Finding]:
+def presented_on_result(subject: ScenarioDirectory | TreeRun, findings: list[Finding]) -> list[Finding]:
     """Return the violated rules as the report of a tree shows them."""
     if isinstance(subject, TreeRun):
-        return presented(subject.of.tree.root, violations(subject.dir, findings))
+        return presented(subject.directory.tree.root, violations(subject.dir, findings))
     return presented(subject.tree.root, (finding for finding in findings if not finding.passed))
 
 
@@ -269,6 +266,6 @@ CHECK = Policy(
     damage=damage,
     present=presented_on_result,
     details=dict.fromkeys(
-        ("result", "unknown result"), lambda result, _: PlaceDetails(result.place, result.scenario, result.runs)
+        ("result", "unknown result"), lambda directory, _: PlaceDetails(directory.place, directory.identities)
     ),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from compliance.judge.rule import check_of, decides
 from compliance.judge.verdict import Finding, compared
 from compliance.results.log_arithmetic import CLOCK_S, PRINTED, contradicted
-from compliance.trees.tree_evidence import TreeRun
+from compliance.trees.scenario_directory import TreeRun
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.summary_log import Contradiction
 from runs.numbers.numbers import PERCENTILE_NAMES

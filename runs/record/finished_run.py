@@ -6,6 +6,7 @@ Rules take a `FinishedRun`, so a command that applies multiple rules reads each 
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Self
 
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS, default_benchmark
@@ -37,7 +38,18 @@ class FinishedRun:
     scenario_override: Scenario | None = None  # overrides the scenario of the manifest or the log
     benchmark_override: Benchmark | None = None  # overrides the benchmark of the manifest or the log
     foreign: bool = False  # True if only the files of LoadGen are read
-    claimed_mode: str | None = None  # mode in the name of its directory in a submission
+    directory_mode: str | None = None  # mode in the name of its directory in a submission
+
+    @classmethod
+    def of(cls, run: "FinishedRun", **fields: Any) -> Self:
+        """Create a run of this class from another run, with the files that were parsed already.
+
+        Args:
+            fields: Values of the fields that this class adds.
+        """
+        copied = cls(run.dir, **fields)
+        vars(copied).update({name: value for name, value in vars(run).items() if hasattr(FinishedRun, name)})
+        return copied
 
     @cached_property
     def detail(self) -> DetailLog:
@@ -81,6 +93,11 @@ class FinishedRun:
     def mode(self) -> str:
         """LoadGen's mode; a run that can be verified has PERFORMANCE or ACCURACY."""
         return self.detail.mode
+
+    @property
+    def claimed_mode(self) -> str:
+        """The mode that its directory claims, or else the mode of its log."""
+        return self.directory_mode or self.mode
 
     @property
     def is_performance(self) -> bool:

@@ -15,8 +15,8 @@ from compliance.report.tree_page import tree_page
 from compliance.results.policy import CHECKS
 from compliance.trees.check_tree import TreeDetails, TreeReport
 from compliance.trees.scenario import PlaceDetails
+from compliance.trees.scenario_directory import RunIdentity
 from compliance.trees.tree import Place, Tree
-from compliance.trees.tree_evidence import RunIdentity
 from runs.errors import ExitCode
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
@@ -46,7 +46,7 @@ def report_of(
     tree: Tree, places: list[Place], findings: list[Finding], numbers: dict[Place, dict[str, float]]
 ) -> TreeReport:
     runs = {place: [RunIdentity("performance", Path(), numbers=values)] for place, values in numbers.items()}
-    parts = [Verdict(details=PlaceDetails(place, None, runs.get(place, []))) for place in places]
+    parts = [Verdict(details=PlaceDetails(place, runs.get(place, []))) for place in places]
     return TreeReport(Verdict(findings, parts=parts, details=TreeDetails(tree, places)))
 
 

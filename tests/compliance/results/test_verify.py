@@ -20,6 +20,7 @@ from runs.record.finished_run import ACCURACY, PERFORMANCE
 from runs.rounds import ROUNDS
 from tests.conftest import Finished
 from tests.support.files.editing import set_record
+from tests.support.runs.counted_reads import count_reads
 from tests.support.runs.dummy_runs import DummyRuns, verify_one_result
 from tests.support.runs.recorded import recorded
 
@@ -49,6 +50,13 @@ def test_a_short_consistent_run_passes_with_reasons_for_its_ineligibility(
     assert record["findings"][: len(record["parts"][0]["findings"])] == record["parts"][0]["findings"]
     assert record["parts"][0]["details"]["derived"]["latency_ns"]["p99"] > 0
     assert "mlperf_log_detail.txt" in record["log_sha256"][str(run.root)]
+
+
+def test_verify_reads_each_file_once(runs: DummyRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = count_reads(monkeypatch)
+    verify_one_result(runs("Server"), runs("Server", "accuracy"))
+    assert {name for name, _ in reads} >= {"read_detail", "read_summary", "read_request_table", "read_accuracy_log"}
+    assert {key for key, count in reads.items() if count > 1} == set()
 
 
 # Path, options, exit code, and the beginning of the line of the verdict

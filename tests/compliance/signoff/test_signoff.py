@@ -5,7 +5,6 @@ import json
 import os
 import re
 import time
-from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,15 +27,14 @@ from compliance.signoff.signoff_verdict import (
 )
 from runs.errors import ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
-from runs.record import finished_run as run_module
 from runs.record.layout import RunDir
 from scenarios.commands.signoff import MAX_DIRECTORIES
 from tests.conftest import ROOT, run_here
 from tests.support.files.editing import edit_detail, reseal
 from tests.support.published import PUBLISHED, needs_published
+from tests.support.runs.counted_reads import READERS, count_reads
 from tests.support.runs.signoff_fixtures import FrozenRuns, slugs
 
-READERS = ("read_detail", "read_summary", "read_request_table", "read_accuracy_log", "read_trace", "read_engine_log")
 SHORT_S = 0.05
 OFFLINE_PATCH = ("off-1", "off-2", "off-acc"), ("off-fast-1", "off-fast-2")
 LONG_S = 600.0  # the limit ends the wait
@@ -111,22 +109,10 @@ def test_a_sign_off_beyond_its_time_limit_is_degraded(monkeypatch: pytest.Monkey
 
 
 def test_each_file_is_parsed_once(runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed: Counter[tuple[str, Path]] = Counter()
-
-    def counting_reader(name: str) -> Any:
-        read = getattr(run_module, name)
-
-        def reading(path: Path, *more: Any) -> Any:
-            parsed[name, path] += 1
-            return read(path, *more)
-
-        return reading
-
-    for name in READERS:
-        monkeypatch.setattr(run_module, name, counting_reader(name))
+    parsed = count_reads(monkeypatch)
     assert sign_off("harness", runs.paths("srv-trace", "srv-acc")).outcome == "PASS"
     assert {name for name, _ in parsed} == set(READERS)
-    assert set(parsed.values()) == {1}
+    assert {key for key, count in parsed.items() if count > 1} == set()
 
 
 def test_missing_evidence_is_a_fail_and_not_an_internal_error(runs: FrozenRuns, tmp_path: Path) -> None:

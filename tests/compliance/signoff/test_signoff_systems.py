@@ -270,7 +270,7 @@ def test_sign_off_reuses_the_scores_of_verify(runs: FrozenRuns, scorings: list[t
     pair = runs.paths("srv-1", "srv-acc")
     run = next(run for result in find_results(pair) for run in result.runs if run.mode == "AccuracyOnly")
     with with_scorer(None) as (sources, _):
-        verified = judge_run(RunEvidence.of(run, sources))
+        verified = judge_run(RunEvidence.of(run, sources=sources))
         assert len(scorings) == 1
         signed = sign_off("harness", pair, sources=sources)
         assert len(scorings) == 1

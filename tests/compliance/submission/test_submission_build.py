@@ -24,6 +24,7 @@ from scenarios.commands.submit import submit
 from tests.support.documents.json_shapes import differences
 from tests.support.official import SEEDS
 from tests.support.published import CHECKOUT, needs_checkout
+from tests.support.runs.counted_reads import count_reads
 from tests.support.runs.records import official_record
 from tests.support.runs.submission_runs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
 
@@ -151,6 +152,16 @@ def test_the_v5_1_layout_has_a_measurements_directory(
         "accuracy",
         "performance",
     }
+
+
+def test_a_submission_without_sign_off_reads_each_file_of_a_run_once(
+    build: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = count_reads(monkeypatch)
+    assert build(division="open").all_findings == []
+    of_runs = {(name, path): count for (name, path), count in reads.items() if "audit" not in path.parts}
+    assert {name for name, _ in of_runs} >= {"read_detail", "read_summary", "read_request_table", "read_accuracy_log"}
+    assert {key for key, count in of_runs.items() if count > 1} == set()
 
 
 def test_existing_files_are_not_overwritten(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:

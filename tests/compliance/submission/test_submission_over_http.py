@@ -19,8 +19,8 @@ from compliance.trees.system_fields import FIELDS, NETWORK_FIELDS
 from compliance.trees.tree import Division
 from runs.errors import InputError
 from runs.loadgen.detail_log import NETWORK_SUT
+from runs.record.finished_run import FinishedRun
 from runs.record.layout import CampaignDir
-from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
 from tests.support.files.editing import set_record
 from tests.support.published import CHECKOUT, needs_checkout
@@ -172,9 +172,9 @@ def test_an_eligible_run_with_forbidden_servers_is_reported(campaign: CampaignDi
 
 def test_a_declaration_that_contradicts_the_server_is_reported(campaign: CampaignDir) -> None:
     run = campaign.result(BENCHMARK, "Offline").performance
-    assert not any(misdeclared({}, facts_of_run(run, read_manifest(run.manifest))))
+    assert not any(misdeclared({}, facts_of_run(FinishedRun(run))))
     set_record(run, {"engine.configuration.told_by_the_server.cache_configuration": {"cache_dtype": "fp8"}})
-    (finding,) = misdeclared({}, facts_of_run(run, read_manifest(run.manifest)))
+    (finding,) = misdeclared({}, facts_of_run(FinishedRun(run)))
     assert finding.found.startswith("kv_quantization/fp8_e4m3 (")
 
 

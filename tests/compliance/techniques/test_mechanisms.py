@@ -34,7 +34,9 @@ from compliance.techniques.technique_registry import (
     registries_or_error,
 )
 from runs.errors import InputError
+from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
+from runs.record.manifest import Manifest
 from tests.support.runs.records import run_plan
 from tests.support.runs.technique_rows import eagle3, fp8, int8, judged_row, manifest, row, write_engine_log
 
@@ -179,6 +181,13 @@ def drafted_by(method: str, **more: str) -> dict[str, Any]:
     return {"speculative_config": {"method": method, **more}}
 
 
+def run_with(manifest: Manifest, folder: Path) -> FinishedRun:
+    """Return a run that has a manifest and the engine log in a folder."""
+    run = FinishedRun(RunDir(folder))
+    vars(run)["manifest"] = manifest
+    return run
+
+
 @pytest.mark.parametrize(
     ("declared", "recorded", "log", "contradicted"),
     [
@@ -218,7 +227,7 @@ def test_the_engine_record_contradicts_a_wrong_declaration(
     tmp_path: Path, declared: dict[str, Any], recorded: dict[str, Any], log: str, contradicted: int
 ) -> None:
     write_engine_log(tmp_path, log)
-    facts = facts_of_run(RunDir(tmp_path), manifest(**recorded))
+    facts = facts_of_run(run_with(manifest(**recorded), tmp_path))
     assert facts.gaps == ()
     assert len(list(misdeclared(declared, facts))) == contradicted
 
@@ -248,14 +257,14 @@ def test_a_planned_row_is_judged_as_if_its_accuracy_run_passes(
 
 
 def test_missing_engine_facts_are_not_contradictions(tmp_path: Path) -> None:
-    facts = facts_of_run(RunDir(tmp_path), manifest(configuration={}))
+    facts = facts_of_run(run_with(manifest(configuration={}), tmp_path))
     assert len(facts.gaps) == 2  # engine.log and kv_cache_dtype are missing
     assert not any(misdeclared(fp8(), facts))
-    assert facts_of_run(RunDir(tmp_path), None).gaps
+    assert facts_of_run(FinishedRun(RunDir(tmp_path))).gaps
     write_engine_log(tmp_path)
     record = manifest()
     record.observed.model = record.model.model_copy(update={"weights": None})
-    assert "model.weights is missing" in facts_of_run(RunDir(tmp_path), record).gaps[0]
+    assert "model.weights is missing" in facts_of_run(run_with(record, tmp_path)).gaps[0]
 
 
 @pytest.mark.parametrize(

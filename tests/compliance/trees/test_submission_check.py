@@ -13,14 +13,15 @@ from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.copies import check_duplicates
 from compliance.trees.findings import file_text, presented
 from compliance.trees.scenario import PlaceDetails
+from compliance.trees.scenario_directory import RunIdentity
 from compliance.trees.tree import Place, Tree
-from compliance.trees.tree_evidence import RunIdentity
 from runs.benchmark import Scenario
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support.files.editing import edit_detail
 from tests.support.published import PUBLISHED_MARKS
+from tests.support.runs.counted_reads import count_reads
 from tests.support.trees import clean_trees as trees
 from tests.support.trees.tree_mutations import MUTATIONS, Mutation, edit_object, edit_text
 
@@ -202,6 +203,13 @@ def test_a_lower_case_scenario_directory_is_a_warning(tree_copy: Tree) -> None:
     }
 
 
+def test_check_reads_each_log_once(tree_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = count_reads(monkeypatch)
+    check_submission_tree(tree_copy.root, tree_copy.round)
+    assert {name for name, _ in reads} >= {"read_detail", "read_summary", "read_accuracy_log"}
+    assert {key for key, count in reads.items() if count > 1} == set()
+
+
 def test_an_open_tree_requires_neither_audits_nor_all_scenarios(tree_copy: Tree) -> None:
     """An open tree may miss scenarios, audits and targets. The rules on logs apply."""
     (tree_copy.root / "closed").rename(tree_copy.root / "open")
@@ -232,7 +240,7 @@ def outcome_of(tree: Tree, scenario: Scenario, detail: str, system: str = "one")
     identity = RunIdentity(
         "accuracy", run.detail, {run.detail: detail}, responses="a" * 64, responses_file=run.accuracy_text
     )
-    return PlaceDetails(place, scenario, [identity])
+    return PlaceDetails(place, [identity])
 
 
 @pytest.mark.parametrize(
@@ -258,7 +266,7 @@ def test_two_systems_with_equal_logs_are_one_finding(tmp_path: Path) -> None:
         place = Place("closed", "Example", system, "rgat", "Offline")
         logs = [tree.scenario(place) / str(number) / "mlperf_log_detail.txt" for number in range(6)]
         runs = [RunIdentity(str(number), path, {path: str(number)}) for number, path in enumerate(logs)]
-        outcomes.append(PlaceDetails(place, None, runs))
+        outcomes.append(PlaceDetails(place, runs))
     (finding,) = presented(tree.root, check_duplicates(tree.root, outcomes))
     assert finding.files[0] == Path("closed/Example/results/two")
     assert len(finding.numbers["logs"]) == 6

@@ -1,4 +1,4 @@
-"""Data of a result in a tree for the checks: claims of its directories, and runs with identifying values."""
+"""The directory of a scenario in a tree: its claim, its runs, and the values that identify the runs."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,13 +11,14 @@ from compliance.accuracy.accuracy_text import FIX, stated_hash, stated_score
 from compliance.judge.rule import OURS, Need, decides
 from compliance.judge.verdict import Finding, Subject, compared
 from compliance.results.log_arithmetic import mean_output_tokens
-from compliance.results.run_evidence import MODE_NAMES, Requirements, RunEvidence
+from compliance.results.run_claim import RunClaim, official_scenario, required_ms
+from compliance.results.run_evidence import MODE_NAMES, RunEvidence
 from compliance.trees.descriptions import mapped_benchmark
 from compliance.trees.findings import UNSAFE, Reads, is_folder, is_regular, is_safe, read_all, read_tree_text
 from compliance.trees.layout import AUDIT_FOLDERS
 from compliance.trees.logged_samples import LoggedSamples, read_logged_samples
 from compliance.trees.tree import Place, Tree
-from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
+from runs.benchmark import Benchmark
 from runs.benchmarks import BENCHMARKS
 from runs.errors import HarnessError
 from runs.files.writing import sha256_of
@@ -34,8 +35,6 @@ _LOG = f"accuracy/{RESPONSES}"
 WHOLE_LOG = f"the complete accuracy/{RESPONSES}, which is truncated in a tree"
 OF_POWER = {"power", "ranging"}  # names of directories next to run_1
 POWER_LOG = "spl.txt"  # name of the log in run_1 and ranging
-# Name of a directory in lower case → scenario of LoadGen. [checker] constants.SCENARIO_MAPPING
-_LOADGEN_SCENARIO = {name.lower(): LOADGEN_SCENARIO[name] for name in SCENARIOS} | {"multistream": "MultiStream"}
 # (scenario of the run, scenario of the inferred result) on edge systems. [checker] performance_check.inferred_check
 INFERRED = frozenset((("SingleStream", "MultiStream"), ("MultiStream", "Offline"), ("SingleStream", "Offline")))
 # Keys with equal values in all runs of one configuration. [loadgen] detail log
@@ -72,12 +71,12 @@ SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_
 
 
 @dataclass(eq=False)
-class TreeResult(Subject):
-    """One scenario of one system: the claims of its directories, its runs and its audits."""
+class ScenarioDirectory(Subject):
+    """The directory of one scenario of one system: what it claims, its two runs, and its audits."""
 
     tree: Tree
     place: Place
-    runs: list["RunIdentity"] = field(default_factory=list)  # identities, to compare with other runs
+    identities: list["RunIdentity"] = field(default_factory=list)  # of the runs that were read, to compare runs
     logged: dict[Path, LoggedSamples] = field(default_factory=dict)  # accuracy logs that were read
 
     @property
@@ -102,54 +101,55 @@ class TreeResult(Subject):
         """False if the round has no such benchmark or, outside the open division, no such scenario."""
         if self.benchmark_name is None:
             return False
-        return self.loadgen_scenario is None or self.is_open or self.scenario_name in self.entry.scenarios
+        claim = self.claim
+        return claim.loadgen_scenario is None or claim.is_open or claim.scenario in claim.entry.scenarios
 
     @cached_property
-    def entry(self) -> RoundBenchmark:
-        """The requirements of the round."""
+    def claim(self) -> RunClaim:
+        """What the names of the directories claim. The directory of an unknown benchmark claims nothing."""
         assert self.benchmark_name is not None  # see `kind`
-        return self.tree.round.table.benchmarks[self.benchmark_name]
-
-    @cached_property
-    def scenario(self) -> Scenario | None:
-        """The scenario of runs/benchmarks; None: not in runs/benchmarks. tree-case reports a name in another case."""
-        return next((one for one in SCENARIOS if one.lower() == self.place.scenario.lower()), None)
-
-    @cached_property
-    def benchmark(self) -> Benchmark | None:
-        """The benchmark of this harness; None: not in runs/benchmarks."""
-        if self.scenario not in self.entry.scenarios:
-            return None
-        return _benchmark_like(self.entry, self.tree.round.table, self.scenario)
+        in_round, scenario = self.tree.round, official_scenario(self.place.scenario)
+        entry = in_round.table.benchmarks[self.benchmark_name]
+        benchmark = _benchmark_like(entry, in_round.table, scenario) if scenario in entry.scenarios else None
+        min_duration_ms = required_ms(in_round, entry)
+        return RunClaim(scenario, benchmark, entry, (in_round.name,), min_duration_ms, self.place.division)
 
     @cached_property
     def performance(self) -> "TreeRun":
-        return TreeRun.of_result(self, "performance", self.tree.performance(self.place))
+        return TreeRun.of_directory(self, PERFORMANCE, self.tree.performance(self.place))
 
     @cached_property
     def accuracy(self) -> "TreeRun":
-        return TreeRun.of_result(self, "accuracy", self.tree.accuracy(self.place))
+        return TreeRun.of_directory(self, ACCURACY, self.tree.accuracy(self.place))
+
+    def audit(self, test: str) -> Path:
+        """Return the directory of an audit; it may be missing."""
+        return self.tree.audit(self.place, test)
+
+    @cached_property
+    def audits(self) -> list[str]:
+        """The audits whose directories exist."""
+        return [test for test in sorted(AUDIT_FOLDERS) if is_folder(self.audit(test))]
 
     @cached_property
     def text_read(self) -> tuple[list[Finding], tuple[bool, str]]:
         """Findings on accuracy.txt, whether all its scores are readable, and the hash of the accuracy log in it."""
-        return read_all(check_text(self.accuracy.dir.accuracy_text, self))
+        return read_all(check_text(self.accuracy.dir.accuracy_text, self.claim))
 
     @property
     def scores_readable(self) -> bool:
         return self.text_read[1][0]
 
     def absent(self, need: Need) -> str:
-        tree, place = self.tree, self.place
         match need:
             case "log":
                 return "" if self.performance.is_readable else f"performance/run_1/{DETAIL}"
             case "conf":
-                return "" if is_regular(tree.user_conf(place)) else "user.conf"
+                return "" if is_regular(self.tree.user_conf(self.place)) else "user.conf"
             case "text":
-                return "" if is_regular(tree.accuracy(place).accuracy_text) else "accuracy/accuracy.txt"
+                return "" if is_regular(self.accuracy.dir.accuracy_text) else "accuracy/accuracy.txt"
             case "power":
-                run = tree.performance(place).root
+                run = self.performance.dir.root
                 of_power = is_regular(run / POWER_LOG) or any(is_folder(run.parent / name) for name in OF_POWER)
                 return "" if of_power else f"performance/power or performance/ranging or performance/run_1/{POWER_LOG}"
             case "audit":
@@ -165,35 +165,6 @@ class TreeResult(Subject):
         if path not in self.logged:
             self.logged[path] = read_logged_samples(path)
         return self.logged[path]
-
-    @cached_property
-    def audits(self) -> list[str]:
-        """The audits whose directories exist."""
-        return [test for test in sorted(AUDIT_FOLDERS) if is_folder(self.tree.audit(self.place, test))]
-
-    @property
-    def loadgen_scenario(self) -> str | None:
-        return _LOADGEN_SCENARIO.get(self.place.scenario.lower())
-
-    @property
-    def scenario_name(self) -> str:
-        """The official name of the scenario; the name of the directory may have different upper and lower case."""
-        name = self.place.scenario
-        return next((one for one in (*SCENARIOS, "MultiStream") if one.lower() == name.lower()), name)
-
-    @property
-    def is_open(self) -> bool:
-        return self.place.division == "open"
-
-    @property
-    def accuracy_samples(self) -> int:
-        """The number of samples of the accuracy run."""
-        return self.benchmark.accuracy_samples if self.benchmark else self.entry.accuracy_samples_of(self.scenario_name)
-
-    @property
-    def one_size(self) -> bool:
-        """True if the datasets of both runs have equal sizes."""
-        return self.entry.accuracy_samples_of(self.scenario_name) == self.entry.data_set
 
 
 def fingerprints(values: Mapping[str, object]) -> list[tuple[int, ...]]:
@@ -262,18 +233,22 @@ class RunIdentity:
 class TreeRun(RunEvidence):
     """A run in a tree. It has only LoadGen's files. If this harness cannot run its benchmark, only logs are checked."""
 
-    of: TreeResult = None  # type: ignore[assignment]  # Fields before it have defaults; `of_result` sets it.
+    directory: ScenarioDirectory = None  # type: ignore[assignment]  # `of_directory` sets it
 
     @classmethod
-    def of_result(cls, result: TreeResult, name: str, run_dir: RunDir) -> Self:
-        """Return the run with a name (performance or accuracy)."""
-        mode = PERFORMANCE if name == "performance" else ACCURACY
-        return cls(run_dir, result.scenario, result.benchmark, foreign=True, claimed_mode=mode, of=result)
+    def of_directory(cls, directory: ScenarioDirectory, mode: str, run_dir: RunDir) -> Self:
+        """Return the run whose directory claims a mode."""
+        scenario, benchmark = directory.claim.harness_scenario, directory.claim.benchmark
+        return cls(run_dir, scenario, benchmark, foreign=True, directory_mode=mode, directory=directory)
 
     @property
     def kind(self) -> str:
-        name = MODE_NAMES[str(self.claimed_mode)]
-        return name if self.of.benchmark is not None else f"{name} of another benchmark"
+        name = MODE_NAMES[self.claimed_mode]
+        return name if self.claim.benchmark is not None else f"{name} of another benchmark"
+
+    @cached_property
+    def claim(self) -> RunClaim:
+        return self.directory.claim
 
     @cached_property
     def log_read(self) -> tuple[list[Finding], DetailLog | None]:
@@ -297,32 +272,21 @@ class TreeRun(RunEvidence):
             case "record" | "manifest":
                 return "requests.jsonl and manifest.json, which no tree has"
             case "scores":  # other rules report missing files
-                is_read = self.of.scores_readable and is_regular(self.dir.accuracy_log)
+                is_read = self.directory.scores_readable and is_regular(self.dir.accuracy_log)
                 return "" if is_read else f"accuracy/{self.dir.accuracy_text.name} with all scores, and {_LOG}"
             case "responses":
                 # A complete log is checked like a truncated log if this harness cannot run its benchmark.
-                cut = self.of.benchmark is None or super().absent(need) or not is_regular(self.dir.accuracy_log)
+                cut = self.claim.benchmark is None or super().absent(need) or not is_regular(self.dir.accuracy_log)
                 return WHOLE_LOG if cut else ""
         return super().absent(need)
 
     @cached_property
     def entries(self) -> list[AccuracyEntry]:
-        return self.of.logged_samples(self.dir.accuracy_log).entries
+        return self.directory.logged_samples(self.dir.accuracy_log).entries
 
     @property
     def logged_issue(self) -> list[tuple[int, int]]:
-        return self.of.logged_samples(self.dir.accuracy_log).issued
-
-    @property
-    def scenario_name(self) -> str:
-        return self.of.scenario_name
-
-    @cached_property
-    def requirements(self) -> Requirements:
-        """The requirements of the round of the tree on the scenario that the directory names."""
-        table, entry = self.of.tree.round.table, self.of.entry
-        least_ms = table.min_duration_ms if entry.time_bound else None
-        return Requirements(entry, least_ms, (self.of.tree.round.name,), None)
+        return self.directory.logged_samples(self.dir.accuracy_log).issued
 
     @property
     def invalid_because(self) -> list[str]:
@@ -373,7 +337,7 @@ def without_root(sentence: str, path: Path) -> str:
     return sentence.replace(f"{path.parent}/", "")
 
 
-def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario | None) -> Benchmark | None:
+def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: str) -> Benchmark | None:
     """Return the benchmark of this harness with this model, with the accuracy targets of the given entry."""
     for benchmark in BENCHMARKS.values():
         benchmark_entry = table.benchmarks.get(benchmark.submission_name)
@@ -397,32 +361,32 @@ def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario
      "scores in accuracy.txt", FIX),
     also=("accuracy-target", "accuracy-samples"),
 )  # fmt: skip
-def check_text(path: Path, result: TreeResult) -> Reads[tuple[bool, str]]:
+def check_text(path: Path, claim: RunClaim) -> Reads[tuple[bool, str]]:
     """Read accuracy.txt as the official checker does."""
     text = yield from read_tree_text(path, "accuracy-text")
     if text is None:
         return False, ""
     lines = text.splitlines()
     readable = True
-    for score, limits in result.entry.targets_of(result.scenario_name).items():
+    for score, limits in claim.targets.items():
         # The official checker accepts multiple numbers for one score if each of them meets the target.
-        stated = stated_score(lines, score, is_single=result.benchmark is not None)
+        stated = stated_score(lines, score, is_single=claim.benchmark is not None)
         unread = stated.problem if stated.numbers or limits.low is not None else ""
         readable = readable and not unread
         # A result of the open division may have a different score.
-        if unread and (result.benchmark is not None or not result.is_open):
+        if unread and (claim.benchmark is not None or not claim.is_open):
             wanted = f"one number for {stated.name}"
             yield compared("accuracy-text", False, unread, wanted, path, line=stated.line)
-        for value in () if result.is_open else stated.values:
+        for value in () if claim.is_open else stated.values:
             low, high = limits.low, limits.high
             if (low is not None and value < low) or (high is not None and value > high):
                 required = f"at least {low:.10g}" if high is None else f"{low or 0:.10g} to {high:.10g}"
-                required += result.entry.in_rules(result.scenario_name, f"accuracy-target {score}")
+                required += claim.limit_in_rules(f"accuracy-target {score}")
                 yield compared("accuracy-target", False, f"{score} is {value:.10g}", required, path)
     counts = stated_score(lines, "gen_num")
-    if counts.numbers and counts.values != [result.accuracy_samples]:
+    if counts.numbers and counts.values != [claim.accuracy_samples]:
         stated_count = f"gen_num is {', '.join(counts.numbers)}"
-        yield compared("accuracy-samples", False, stated_count, f"{result.accuracy_samples}", path)
+        yield compared("accuracy-samples", False, stated_count, f"{claim.accuracy_samples}", path)
     return readable, (yield from check_hash(path, text))
 
 
