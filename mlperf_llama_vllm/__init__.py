@@ -188,8 +188,8 @@ def verify(*directories: Location, official: bool = False, in_round: str | None 
     from compliance.results.policy import verify_result
 
     rounds = None if in_round is None else _round(in_round)
-    results = find_results([Path(one) for one in directories])
-    return [_verdict(verify_result(one, official=official, in_round=rounds)) for one in results]
+    results = find_results([Path(directory) for directory in directories])
+    return [_verdict(verify_result(result, official=official, in_round=rounds)) for result in results]
 
 
 def check_tree(tree: Location, in_round: str = "v6.1") -> Verdict:
@@ -289,5 +289,5 @@ def _round(name: str) -> Any:
 def _verdict(verdict: "InternalVerdict[Any]") -> Verdict:
     from compliance.judge.record import finding_record, record
 
-    findings = [finding_record(one) for member in (verdict, *verdict.parts) for one in member.findings]
+    findings = [finding_record(finding) for member in (verdict, *verdict.parts) for finding in member.findings]
     return Verdict(verdict.outcome, int(verdict.exit_code()), verdict.reasons, findings, record(verdict))

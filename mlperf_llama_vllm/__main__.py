@@ -8,7 +8,7 @@ from pathlib import Path
 def main() -> int:
     """Run the command line; return the exit code."""
     here = Path(__file__).resolve().parent
-    path = next(one for one in (here / "main.py", here.parent / "main.py") if one.is_file())
+    path = next(candidate for candidate in (here / "main.py", here.parent / "main.py") if candidate.is_file())
     spec = importlib.util.spec_from_file_location("mlperf_llama_vllm.main", path)
     assert spec is not None
     assert spec.loader is not None

@@ -143,7 +143,9 @@ def _output_lengths(rows: Sequence[dict[str, Any]], path: Path) -> list[tuple[in
         return None
     for number, row in enumerate(rows):
         value = row.get("output_lengths")
-        if not (isinstance(value, list) and [type(one) for one in value] == [int, int] and 1 <= value[0] <= value[1]):
+        if not (
+            isinstance(value, list) and [type(number) for number in value] == [int, int] and 1 <= value[0] <= value[1]
+        ):
             raise _bad_cell(path, number, "output_lengths", value, "is not [fewest, most] output tokens")
     return [(row["output_lengths"][0], row["output_lengths"][1]) for row in rows]
 

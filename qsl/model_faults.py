@@ -158,7 +158,7 @@ def _check_ids(path: Path, vocab_size: int | None) -> None:
         ids = [*numbers, *added]
         if not ids:
             raise ValueError("it has no tokens")
-        if any(type(one) is not int or one < 0 for one in ids):
+        if any(type(token_id) is not int or token_id < 0 for token_id in ids):
             raise ValueError("it has an ID that is not a whole number from 0")
         highest = max(ids)
     except (ValueError, TypeError, KeyError, AttributeError) as error:

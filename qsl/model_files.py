@@ -157,7 +157,7 @@ def token_ids(model: ModelFacts, key: str) -> tuple[int, ...]:
     path = model.folder / "generation_config.json"
     value = _read(path).get(key, model.config.get(key))
     values = value if isinstance(value, list) else [] if value is None else [value]
-    if not all(type(one) is int for one in values):
+    if not all(type(token_id) is int for token_id in values):
         raise InputError(f"{path}: {key} is {str(value)[:60]}, not token IDs", FETCH_AGAIN)
     return tuple(values)
 
@@ -168,7 +168,7 @@ def _marked_special(path: Path) -> set[int]:
         marked = {token["id"] for token in added if token["special"]}
     except (TypeError, KeyError) as error:
         raise InputError(f"{path}: added_tokens is not a list of tokens with id and special", FETCH_AGAIN) from error
-    if not all(type(one) is int for one in marked):
+    if not all(type(token_id) is int for token_id in marked):
         raise InputError(f"{path}: added_tokens has an ID that is not a whole number", FETCH_AGAIN)
     return marked
 

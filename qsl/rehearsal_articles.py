@@ -115,7 +115,7 @@ def _summary(sentences: list[list[str]], words: list[str], number: int, draw: ra
     parts = [lead[start : start + part] for start in range(0, len(lead), part)]
     if draw.random() < REVERSED_SHARE:
         parts.reverse()
-    lines = [" ".join(_sentence_from(one, words, draw)).capitalize() + " ." for one in parts]
+    lines = [" ".join(_sentence_from(part, words, draw)).capitalize() + " ." for part in parts]
     return "\n".join([*lines, f"{SYNTHETIC_MARK} {number} ."])
 
 

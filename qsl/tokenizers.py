@@ -115,7 +115,7 @@ class _ModelTokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return [one.ids for one in self._backend.encode_batch_fast(list(texts))]
+        return [encoding.ids for encoding in self._backend.encode_batch_fast(list(texts))]
 
     def batch_decode(self, sequences: Iterable[Any]) -> list[str]:
         lists = [ids.tolist() if isinstance(ids, np.ndarray) else [int(i) for i in ids] for ids in sequences]

@@ -99,7 +99,9 @@ class RoundBenchmark(_Data):
     @cached_property
     def scenarios(self) -> frozenset[str]:
         """All scenarios that may be submitted, for any system type."""
-        return frozenset(name for of in (self.required, self.optional) for names in of.values() for name in names)
+        return frozenset(
+            name for scenarios in (self.required, self.optional) for names in scenarios.values() for name in names
+        )
 
     @property
     def suite(self) -> str:
@@ -152,7 +154,7 @@ class RoundTable(_Data):
     @cached_property
     def directories(self) -> dict[str, str]:
         """Benchmarks by all accepted names of their directories."""
-        return {one: name for name, entry in self.benchmarks.items() for one in (name, *entry.aliases)}
+        return {directory: name for name, entry in self.benchmarks.items() for directory in (name, *entry.aliases)}
 
     def entry(self, directory: str) -> RoundBenchmark | None:
         """Return the benchmark of a directory name."""
@@ -160,7 +162,7 @@ class RoundTable(_Data):
 
     def names_of(self, entry: RoundBenchmark) -> tuple[str, ...]:
         """Return all accepted names of a benchmark's directory."""
-        return tuple(name for name, of in self.directories.items() if self.benchmarks[of] is entry)
+        return tuple(name for name, benchmark in self.directories.items() if self.benchmarks[benchmark] is entry)
 
 
 class _Score(_Data):
@@ -251,4 +253,4 @@ CURRENT_ROUND = ROUNDS["v6.1"]
 
 def round_of(seeds: Seeds) -> Round | None:
     """Return the round with these seeds."""
-    return next((one for one in ROUNDS.values() if one.seeds == seeds), None)
+    return next((in_round for in_round in ROUNDS.values() if in_round.seeds == seeds), None)

@@ -172,7 +172,8 @@ class ResultStore:
         ]
         query = f"SELECT {columns_sql} FROM {TABLE} WHERE {' AND '.join(parts) or 'TRUE'} {order}"
         return [
-            _readable(row) for row in self._connection.execute(query, [one for one in where.values() if one != "null"])
+            _readable(row)
+            for row in self._connection.execute(query, [value for value in where.values() if value != "null"])
         ]
 
     def find(self, run: str) -> dict[str, Any]:

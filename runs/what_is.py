@@ -71,7 +71,7 @@ class PathKind:
         if self.kind == "endpoints" and self.inside is not None:
             return f"verify a run, such as `{PROGRAM} verify {self.inside}`, or all with `{PROGRAM} check {self.path}`"
         above = self.path.resolve().parents[: POINTS.count("/") + 1] if self.kind == "other" else ()
-        if tree := next((one for one in above if any(one.glob(POINTS))), None):
+        if tree := next((parent for parent in above if any(parent.glob(POINTS))), None):
             return f"give the submission tree, {tree}"
         return _FIXES.get(self.kind, "").replace("{}", shlex.quote(str(_result_of(self.inside or self.path))))
 
@@ -132,4 +132,4 @@ def _directories(path: Path) -> Iterator[Path]:
     for name, children, _ in os.walk(path):
         folder = Path(name)
         children[:] = sorted(children) if len(folder.parts) - len(path.parts) < _MAX_DEPTH else []
-        yield from (folder / one for one in children)
+        yield from (folder / child for child in children)

@@ -87,7 +87,9 @@ def describe_build(extension: Path, tools: Sequence[str], compiler: str) -> dict
     """
     command = shlex.split(compiler)
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    versions = {found.name: found.version for found in importlib.metadata.distributions(path=list(tools))}
+    versions = {
+        distribution.name: distribution.version for distribution in importlib.metadata.distributions(path=list(tools))
+    }
     return {
         "extension_sha256": hashlib.sha256(extension.read_bytes()).hexdigest(),
         "compiler": version,

@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> NoReturn:
 
 def _chosen(name: str, variables: Mapping[str, str]) -> bool:
     """Return whether the user's environment sets a variable. For uv and pip, an empty value means "none"."""
-    return any(other in variables for other in (name, name.lower(), _SAME.get(name, ("", set()))[0]) if other)
+    return any(variable in variables for variable in (name, name.lower(), _SAME.get(name, ("", set()))[0]) if variable)
 
 
 def _existing(places: Iterable[str]) -> Iterator[str]:

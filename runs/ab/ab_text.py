@@ -11,10 +11,12 @@ _COLUMN = 34  # width of a system in the first line
 
 def header_lines(record: AbRecord) -> Iterator[str]:
     """Yield the lines with the systems."""
-    if len(record.systems) == 2 and all(len(one.target) <= _COLUMN for one in record.systems):
-        yield "   ".join(printable(f"{one.name} {one.target}").ljust(_COLUMN) for one in record.systems).rstrip()
+    if len(record.systems) == 2 and all(len(system.target) <= _COLUMN for system in record.systems):
+        yield "   ".join(
+            printable(f"{system.name} {system.target}").ljust(_COLUMN) for system in record.systems
+        ).rstrip()
         return
-    yield from (printable(f"{one.name} {one.target}") for one in record.systems)
+    yield from (printable(f"{system.name} {system.target}") for system in record.systems)
 
 
 def load_line(record: AbRecord, load: int) -> str:
@@ -74,7 +76,7 @@ def sentences(record: AbRecord) -> list[str]:
         at = f" at {record.loads[load]}" if len(record.loads) > 1 else ""
         full = record.saturated_at(load)
         for system in range(1, len(record.systems)):
-            changes = [one for one in record.changes if (one.load, one.system) == (load, system)]
+            changes = [change for change in record.changes if (change.load, change.system) == (load, system)]
             name, base = record.systems[system].name, record.systems[0].name
             if 0 in full or system in full:
                 texts.append(_saturated(name, base, str(record.loads[load]), 0 in full, system in full))
@@ -96,14 +98,14 @@ _BETTER = {"ms": ("a shorter", "a longer"), "": ("more", "fewer")}
 
 
 def _sentence(name: str, changes: Sequence[AbChange], precision: float) -> str:
-    different = [one for one in changes if one.verdict in ("faster", "slower")]
-    main = [one for one in changes if one.is_main]
-    equal = [one for one in main if one.verdict == "equal"]
-    undecided = [one for one in main if one.verdict == "undecided"]
+    different = [change for change in changes if change.verdict in ("faster", "slower")]
+    main = [change for change in changes if change.is_main]
+    equal = [change for change in main if change.verdict == "equal"]
+    undecided = [change for change in main if change.verdict == "undecided"]
     parts = []
     if different:
-        shown = [one for one in different if one.is_main] or different
-        parts.append(f"{name} has " + " and ".join(_difference(one) for one in shown))
+        shown = [change for change in different if change.is_main] or different
+        parts.append(f"{name} has " + " and ".join(_difference(change) for change in shown))
     within = f"equal within {precision * 100:.3g}%"
     if equal:
         if len(equal) == len(main):
@@ -117,7 +119,7 @@ def _sentence(name: str, changes: Sequence[AbChange], precision: float) -> str:
 
 
 def _names(changes: Sequence[AbChange]) -> str:
-    *names, last = [one.quantity for one in changes]
+    *names, last = [change.quantity for change in changes]
     return f"{', '.join(names)} and {last} are" if names else f"{last} is"
 
 

@@ -149,8 +149,10 @@ def levels_of(parts: Sequence[SystemQueries]) -> dict[str, list[float | None]]:
     levels: dict[str, list[float | None]] = {}
     for name, quantity in _MEANS.items():
         times_s = [part.times_s(quantity.latency) for part in parts]
-        if any(one is not None for one in times_s):
-            levels[f"{name} mean"] = [None if one is None else 1e3 * math.exp(quantity.level(one)) for one in times_s]
+        if any(times is not None for times in times_s):
+            levels[f"{name} mean"] = [
+                None if times is None else 1e3 * math.exp(quantity.level(times)) for times in times_s
+            ]
     return levels
 
 
@@ -259,10 +261,10 @@ def changes_of(
         systems: Number of systems, with the base.
         loads: Number of loads of the whole comparison.
     """
-    queries = [one for block in blocks for one in block] if not isinstance(blocks, dict) else _queries(blocks)
+    queries = [query for block in blocks for query in block] if not isinstance(blocks, dict) else _queries(blocks)
     if not queries:
         return []
-    quantities = quantities_of(kind, has_first_tokens=all(one.ttft_s is not None for one in queries))
+    quantities = quantities_of(kind, has_first_tokens=all(query.ttft_s is not None for query in queries))
     statements = len(quantities) * (systems - 1) * loads
     changes = []
     for system in range(1, systems):

@@ -106,7 +106,9 @@ def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[E
                 for name, statement in statements.items()
                 if statement.digest not in earlier
             ]
-            append(folder / LEDGER_NAME, b"".join(orjson.dumps(one.model_dump(mode="json")) + b"\n" for one in added))
+            append(
+                folder / LEDGER_NAME, b"".join(orjson.dumps(entry.model_dump(mode="json")) + b"\n" for entry in added)
+            )
             if (folder / ".git").exists():
                 _commit(folder)
     except Timeout as error:
@@ -114,7 +116,7 @@ def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[E
     except OSError as error:
         raise SetupError(f"--ledger {folder} cannot be written: {error.strerror}", "give another ledger") from error
     entries = {entry.digest: entry for entry in added} | earlier
-    return [entries[one.digest] for one in statements.values()]
+    return [entries[statement.digest] for statement in statements.values()]
 
 
 def _commit(folder: Path) -> None:

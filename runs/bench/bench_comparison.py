@@ -83,8 +83,10 @@ class ComparedBench:
 
     def slower_than(self, share: float) -> list[ComparedQuantity]:
         """Return the slowdowns above a share of the base's value, and a lost best rate, unless within the noise."""
-        slower = [one for one in (self.best, *self.measures) if one is not None and one.verdict == "slower"]
-        return [one for one in slower if one.change is None or abs(one.change) > share]
+        slower = [
+            measure for measure in (self.best, *self.measures) if measure is not None and measure.verdict == "slower"
+        ]
+        return [measure for measure in slower if measure.change is None or abs(measure.change) > share]
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ class Comparison:
     def unequal_texts(self) -> dict[str, list[str]]:
         """Return the conditions that differ in the words and units of the options."""
         return {
-            condition_name(name): [condition_text(name, one) for one in all_] for name, all_ in self.unequal.items()
+            condition_name(name): [condition_text(name, condition) for condition in all_]
+            for name, all_ in self.unequal.items()
         }
 
 
@@ -110,14 +113,20 @@ def compare_benches(records: Sequence[BenchRecord]) -> Comparison:
     """Compare benches with the first bench."""
     base, *candidates = records
     unequal: dict[str, list[Any]] = {}
-    conditions = [stated_conditions(one) for one in records]
+    conditions = [stated_conditions(record) for record in records]
     for candidate, candidate_conditions in zip(candidates, conditions[1:], strict=True):
         for name in differences(conditions[0], candidate_conditions):
-            unequal[name] = [one.get(name) for one in conditions]
+            unequal[name] = [condition.get(name) for condition in conditions]
         if not unequal and not _measures(base, candidate) and _best(base, candidate) is None:
-            unequal["loads"] = [", ".join(sorted({_load_text(_load(run)) for run in _done(one)})) for one in records]
-    labels = [one.label for one in records]
-    return Comparison(labels, unequal, [] if unequal else [_compare_with_base(base, other) for other in candidates])
+            unequal["loads"] = [
+                ", ".join(sorted({_load_text(_load(run)) for run in _done(record)})) for record in records
+            ]
+    labels = [record.label for record in records]
+    return Comparison(
+        labels,
+        unequal,
+        [] if unequal else [_compare_with_base(base, candidate_record) for candidate_record in candidates],
+    )
 
 
 def _compare_with_base(base: BenchRecord, candidate: BenchRecord) -> ComparedBench:
@@ -242,7 +251,7 @@ def _measures(base: BenchRecord, candidate: BenchRecord) -> list[ComparedQuantit
     if _per_accelerator(base, candidate):
         return []
     measures = [one for quantity in _QUANTITIES if (one := _measure(base, candidate, quantity)) is not None]
-    if any(one.unit == "ms" for one in measures) or (latency := _measure(base, candidate, _LATENCY)) is None:
+    if any(measure.unit == "ms" for measure in measures) or (latency := _measure(base, candidate, _LATENCY)) is None:
         return measures
     return [*measures, latency]  # a server that does not stream has no first tokens
 
@@ -293,13 +302,13 @@ def _noise(records: Sequence[BenchRecord], quantity: _Quantity, scale: float) ->
     for source in dict.fromkeys((quantity, _TPOT)):
         by_label = {record.label: {load: group for load, group in _values(record, source).items() if len(group) > 1}
                     for record in records}  # fmt: skip
-        groups = [group for found in by_label.values() for group in found.values()]
+        groups = [group for by_load in by_label.values() for group in by_load.values()]
         if freedom := sum(len(group) - 1 for group in groups):
             squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
             difference = math.sqrt(2 * squares / freedom)
-            loads = {load for found in by_label.values() for load in found}
+            loads = {load for by_load in by_label.values() for load in by_load}
             load_text = _load_text(*loads) if len(loads) == 1 else f"{len(loads)} loads"
-            labels = " and ".join(label for label, found in by_label.items() if found)
+            labels = " and ".join(label for label, by_load in by_label.items() if by_load)
             runs = f"{sum(map(len, groups))} equal runs at {load_text} ({labels})"
             quantile = _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else 1.96 + 2.7 / freedom
             noise = max(RESOLUTION, quantile * difference * scale)
@@ -380,11 +389,11 @@ def _lines(
         before, after = base.best.low, candidate.best.low
         rates = "" if before is None or after is None else f"at least {before:.4g} → at least {after:.4g} queries/s: "
         yield f"{_best_name(base)}: {rates + 'not compared; no measured rate is too high' if rates else 'none in both'}"
-    yield from (one.text for one in measures)
+    yield from (measure.text for measure in measures)
     for record in (base, candidate):
         lost = sorted({run.asked_qps for run in record.runs if run.verdict == "saturated" and run.asked_qps})
         if lost_rates := ", ".join(f"{rate:g}" for rate in lost):
             yield f"latencies at {lost_rates} queries/s are not compared, because {record.label} is saturated there"
     yield from different_circumstances(base, candidate)
-    if any(not one.is_different for one in (best, *measures) if one is not None):
+    if any(not measure.is_different for measure in (best, *measures) if measure is not None):
         yield deciding_command(base, candidate)

@@ -54,9 +54,9 @@ class Circumstances:
         """
         observed, servers = manifest.observed, manifest.observed.clients
         if late_issue_ms is not None:
-            late_issue_ms += max((one.issue_to_wire.p99_ms or 0.0 for one in servers), default=0.0)
+            late_issue_ms += max((server.issue_to_wire.p99_ms or 0.0 for server in servers), default=0.0)
         read, lag = observed.read_to_loadgen, observed.loop_lag
-        texts = [one.text for one in servers if one.text is not None]
+        texts = [server_facts.text for server_facts in servers if server_facts.text is not None]
         short = int((output_tokens < (requested_tokens or 0)).sum())
         cached = _cached_tokens(servers) if servers else observed.cached_prompt_tokens
         return cls(
@@ -69,10 +69,10 @@ class Circumstances:
             tokens=counted_output_tokens(servers, int(output_tokens.sum())),
             # A server on this machine is one of the other processes, so their share says nothing about contention.
             contention=None
-            if any(one.on_this_machine for one in servers) or not isinstance(observed.contention, Contention)
+            if any(server.on_this_machine for server in servers) or not isinstance(observed.contention, Contention)
             else observed.foreign_share,
             # The tokens of a text may be fewer than the server generated, so its client counts short responses.
-            short_responses=sum(one.short for one in texts) if texts and requested_tokens else short,
+            short_responses=sum(text.short for text in texts) if texts and requested_tokens else short,
             queries=len(output_tokens),
             mean_output_tokens=float(output_tokens.mean()),
             servers=servers,
@@ -108,7 +108,7 @@ class Circumstances:
                 name == "latency" and "ttft" in latencies
             ):  # the delay of the TTFT, of a larger time
                 continue
-            statistic = next((one for one in ("p99", "p95", "p90") if latency.at(one) is not None), "p50")
+            statistic = next((name for name in ("p99", "p95", "p90") if latency.at(name) is not None), "p50")
             value_ms = latency.at(statistic) or 0.0
             if late_ms > CLIENT_SHARE * value_ms:
                 yield f"client: {part} p99 {milliseconds(late_ms)} ms of {statistic} {name} {milliseconds(value_ms)} ms"
@@ -132,14 +132,20 @@ class Circumstances:
         if self.cached_share is not None and self.cached_share > CACHED_SHARE:
             yield f"cache: {self.cached_share:.1%} of the prompt tokens were read from a cache"
         server, received = self.tokens.server, self.tokens.counted
-        if server is not None and received is not None and all(one.text is None for one in self.servers):
+        if (
+            server is not None
+            and received is not None
+            and all(server_facts.text is None for server_facts in self.servers)
+        ):
             is_different = abs(server - received) > METRICS_SHARE * received
             yield from [f"tokens: the server counts {server:,} output tokens, the client {received:,}"] * is_different
         if self.tokens.estimated:
             yield "tokens: estimated from chunks"
         if self.short_responses:
             yield f"tokens: {self.short_responses:,} of {self.queries:,} responses are shorter than requested"
-        if (held_back := sum(one.first_tokens_with_others for one in self.servers)) > HELD_SHARE * self.queries:
+        if (
+            held_back := sum(server_facts.first_tokens_with_others for server_facts in self.servers)
+        ) > HELD_SHARE * self.queries:
             yield f"TTFT: {held_back:,} of {self.queries:,} first tokens arrived together with later tokens"
         if self.contention is not None and self.contention > FOREIGN_SHARE:
             yield f"machine: other processes used {self.contention:.0%} of the cores' time"
@@ -166,13 +172,13 @@ def _cached_tokens(servers: list[ServerClient]) -> int | None:
 
 def counted_output_tokens(servers: list[ServerClient], counted: int) -> OutputTokens:
     """Return the number of output tokens of all responses: as the servers report it, and as received."""
-    if texts := [one.text for one in servers if one.text is not None]:
-        has_usage = all(one.has_usage for one in servers)
-        counted_tokens = sum(one.tokens_by_tokenizer for one in texts) if has_usage else counted
+    if texts := [server_facts.text for server_facts in servers if server_facts.text is not None]:
+        has_usage = all(server_facts.has_usage for server_facts in servers)
+        counted_tokens = sum(text.tokens_by_tokenizer for text in texts) if has_usage else counted
         return OutputTokens(
-            server=sum(one.tokens_by_usage for one in texts) if has_usage else None,
-            counted=counted_tokens if all(one.is_tokenized for one in texts) else None,
-            estimated=any(one.responses_estimated for one in texts),
+            server=sum(text.tokens_by_usage for text in texts) if has_usage else None,
+            counted=counted_tokens if all(text.is_tokenized for text in texts) else None,
+            estimated=any(text.responses_estimated for text in texts),
         )
     # Tokens that the counters of the servers report in addition to the received tokens: of probes and warm-up.
     excess = 0
@@ -185,4 +191,7 @@ def counted_output_tokens(servers: list[ServerClient], counted: int) -> OutputTo
 
 
 def _by_url(servers: list[ServerClient]) -> list[list[ServerClient]]:
-    return [[one for one in servers if one.server == url] for url in dict.fromkeys(one.server for one in servers)]
+    return [
+        [server for server in servers if server.server == url]
+        for url in dict.fromkeys(server.server for server in servers)
+    ]

@@ -80,7 +80,10 @@ class _Queries:
 
 def supported_percentile(queries: int) -> str | None:
     """Return the highest percentile for which this many queries give a bound with 99% confidence."""
-    return next((one for one in PERCENTILES if late_queries_allowed(queries, PERCENTILE_SHARES[one]) >= 1), None)
+    return next(
+        (percentile for percentile in PERCENTILES if late_queries_allowed(queries, PERCENTILE_SHARES[percentile]) >= 1),
+        None,
+    )
 
 
 def measure_run(
@@ -141,9 +144,11 @@ def _measured(
     queries = replace(queries, is_streamed=circumstances.without_tpot is None)
     window = None if kind == "offline" else arrival_window(queries.arrived_s, queries.latency_s)
     values_ns = {"ttft": queries.ttft_ns, "tpot": queries.tpot_ns, "latency": queries.latency_ns}
-    latencies = {name: _latency(one, percentile) for name, one in values_ns.items() if one is not None}
+    latencies = {
+        name: _latency(latencies_ns, percentile) for name, latencies_ns in values_ns.items() if latencies_ns is not None
+    }
     if result.disagreements:  # The run has ended with exit code 4 for the same reason.
-        reasons = [f"refused: {one}" for one in result.disagreements]
+        reasons = [f"refused: {disagreement}" for disagreement in result.disagreements]
         return {"verdict": "failed", "reasons": reasons, "queries": len(queries), "errors": detail.error_count}
     verdict, reasons = _verdict(kind, queries, window, limits, percentile)
     if late := list(circumstances.late_client(latencies)):

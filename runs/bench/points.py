@@ -113,7 +113,7 @@ def vllm_result(record: BenchRecord, run: BenchRun, requests: RequestTable | Non
         result["max_concurrent_requests"] = run.open.max
     for name, prefix in _VLLM_LATENCIES.items():
         if (latency := getattr(run, name)) is not None:
-            statistics = {their: latency.at(ours) for ours, their in _VLLM_STATISTICS.items()}
+            statistics = {statistic: latency.at(percentile) for percentile, statistic in _VLLM_STATISTICS.items()}
             result |= {f"{their}_{prefix}_ms": value for their, value in statistics.items() if value is not None}
     return result if requests is None else result | _of_each_request(requests)
 

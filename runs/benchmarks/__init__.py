@@ -6,9 +6,9 @@ from runs.rounds import RoundBenchmark
 
 _ALL: tuple[Benchmark, ...] = (*llama3_1_8b.BENCHMARKS, *llama2_70b.BENCHMARKS)
 
-BENCHMARKS: dict[str, Benchmark] = {one.loadgen_key: one for one in _ALL}
+BENCHMARKS: dict[str, Benchmark] = {benchmark.loadgen_key: benchmark for benchmark in _ALL}
 # Requirements of the current round, by the name of the benchmark's directory in a submission tree.
-SUBMISSIONS: dict[str, RoundBenchmark] = {one.submission_name: one.entry for one in _ALL}
+SUBMISSIONS: dict[str, RoundBenchmark] = {benchmark.submission_name: benchmark.entry for benchmark in _ALL}
 # Accepted name of a benchmark's directory in a submission tree → preferred name.
 DIRECTORIES: dict[str, str] = {
     name: official for official, entry in SUBMISSIONS.items() for name in (official, *entry.aliases)
@@ -17,10 +17,14 @@ DIRECTORIES: dict[str, str] = {
 
 def default_benchmark(scenario: Scenario) -> Benchmark:
     """Return the benchmark of a scenario if no LoadGen key is given."""
-    return next(one for one in BENCHMARKS.values() if scenario in one.scenarios)
+    return next(benchmark for benchmark in BENCHMARKS.values() if scenario in benchmark.scenarios)
 
 
 def submitted_benchmark(directory: str, scenario: Scenario) -> Benchmark:
     """Return the benchmark of a scenario's directory in a submission tree; raise StopIteration if no benchmark fits."""
     name = DIRECTORIES.get(directory, directory)
-    return next(one for one in BENCHMARKS.values() if one.submission_name == name and scenario in one.scenarios)
+    return next(
+        benchmark
+        for benchmark in BENCHMARKS.values()
+        if benchmark.submission_name == name and scenario in benchmark.scenarios
+    )

@@ -43,7 +43,9 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int32] | None:
         return issue_order(library[:size], count, settings)
     complete = len(library) // size * size
     sets = library[:complete].reshape(-1, size), library[complete:].reshape(1, -1)
-    return np.concatenate([issue_order(one, one.shape[1], settings).ravel() for one in sets if one.size])
+    return np.concatenate(
+        [issue_order(samples, samples.shape[1], settings).ravel() for samples in sets if samples.size]
+    )
 
 
 def loaded_samples(detail: DetailLog, count: int) -> tuple[NDArray[np.int32], OrderSettings] | None:

@@ -109,7 +109,7 @@ class CheckedConf:
         """Raise an InputError with all problems, if there are any."""
         if not self.problems:
             return
-        shown = sorted(self.problems, key=lambda one: one.line or math.inf)[:MAX_PROBLEMS]
+        shown = sorted(self.problems, key=lambda problem: problem.line or math.inf)[:MAX_PROBLEMS]
         texts = [
             f"{self.path}{'' if problem.line is None else f':{problem.line}'}: {problem.text}\n  fix: {problem.fix}"
             for problem in shown

@@ -91,7 +91,7 @@ def _chosen(rows: list[AcceleratorRow], variable: str) -> Iterable[AcceleratorRo
     named = {place: [part for part in ids if str(row["uuid"] or "").startswith(part)] for place, row in enumerate(rows)}
     chosen = [row for place, row in enumerate(rows) if str(place) in parts or named[place]]
     for part in ids if rows else ():
-        if not any(part in found for found in named.values()):  # names a part of a device (MIG)
+        if not any(part in names for names in named.values()):  # names a part of a device (MIG)
             problem = f"{variable} selects {part}, but no detected device has this ID"
             chosen.append({**dict.fromkeys(rows[0]), "vendor": rows[0]["vendor"], "uuid": part, "problem": problem})
     return chosen

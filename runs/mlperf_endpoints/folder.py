@@ -398,8 +398,8 @@ class EndpointsRun:
     def datasets(self, *, measured: bool = False) -> list[dict[str, Any]]:
         """Return the datasets of config.yaml; with `measured`, without those for accuracy only."""
         listed = self.raw_config.get("datasets")
-        datasets = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        return [one for one in datasets if not measured or one.get("type") != "accuracy"]
+        datasets = [dataset for dataset in listed if isinstance(dataset, dict)] if isinstance(listed, list) else []
+        return [dataset for dataset in datasets if not measured or dataset.get("type") != "accuracy"]
 
     def sample_index(self, phase: str = PERFORMANCE) -> "NDArray[np.int64]":
         """Return the dataset index of each issued sample; NO_INDEX if the map of the phase has no such sample."""

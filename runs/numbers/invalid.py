@@ -164,7 +164,7 @@ def _limited(detail: DetailLog, reported: Numbers) -> list[tuple[str, LatencyNum
 def _over_limit(detail: DetailLog, reported: Numbers) -> dict[str, str]:
     """Return a sentence on each latency that is above its limit, by its name."""
     share = detail.number("effective_target_latency_percentile")
-    statistic = next((name for name, known in PERCENTILE_SHARES.items() if known == share), None)
+    statistic = next((name for name, percentile_share in PERCENTILE_SHARES.items() if percentile_share == share), None)
     sentences = {
         name: f"p{100 * share:g} {name} {_time(value_ns)} > {_time(limit_ns)} limit"
         for name, numbers, limit_ns in _limited(detail, reported)

@@ -61,7 +61,11 @@ class Numbers(_Frozen):
     def flat(self, *statistics: str) -> dict[str, float]:
         """Return the measured row with these statistics of the latencies."""
         parts = {name.removesuffix("_ns"): getattr(self, name) for name in LATENCIES}
-        times_ns = {name: {one: getattr(part, one) for one in statistics} for name, part in parts.items() if part}
+        times_ns = {
+            name: {statistic: getattr(part, statistic) for statistic in statistics}
+            for name, part in parts.items()
+            if part
+        }
         return measured_row(self.samples_per_second, self.tokens_per_second, times_ns)
 
 
@@ -152,7 +156,9 @@ def reported_numbers(detail: DetailLog) -> Numbers:
             continue  # a run without token latencies has no token keys
         rates[name] = detail.number(key) * (1e9 if key == TOKENS_PER_NS else 1)
     latencies = {
-        name: LatencyNumbers(**{one: detail.integer(key) for one, key in latency_keys(name, detail.scenario)})
+        name: LatencyNumbers(
+            **{statistic: detail.integer(key) for statistic, key in latency_keys(name, detail.scenario)}
+        )
         for name in LATENCIES
         if name == "latency_ns" or "result_first_token_min_latency_ns" in detail.values
     }

@@ -52,7 +52,7 @@ class Listener:
         self.arrived, self._not_arrived = os.pipe()  # readable after the first signal, because the write end is closed
         os.set_blocking(self._write_numbers, False)
         # Ignored signals stay ignored, as under nohup.
-        numbers = [one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN]
+        numbers = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         self._watcher = threading.Thread(target=self._watch, name="signals", daemon=True)
         self._watcher.start()
         self._wakeup_before = signal.set_wakeup_fd(self._write_numbers, warn_on_full_buffer=False)

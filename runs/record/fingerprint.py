@@ -114,8 +114,8 @@ def flat_facts(place: str, value: Any) -> Facts:
     """Return a value, or the nested fields of a dictionary, by dotted names that begin with a place."""
     if not isinstance(value, dict):
         return {place: value}
-    parts = (flat_facts(f"{place}.{key}" if place else str(key), one) for key, one in value.items())
-    return {key: one for part in parts for key, one in part.items()}
+    parts = (flat_facts(f"{place}.{key}" if place else str(key), part) for key, part in value.items())
+    return {key: fact for part in parts for key, fact in part.items()}
 
 
 # Scopes -------------------------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ TOLERANCES: dict[str, Callable[[Facts, Facts], bool]] = {
     "host.memory_bytes": _within("host.memory_bytes", 0.01),  # the kernel's share changes with each boot
     "resolved.kv_cache_tokens": _within("resolved.kv_cache_tokens", 0.02),  # depends on the free memory
     "engine_options.kv_cache_dtype": lambda *both: (
-        {one.get("engine_options.kv_cache_dtype") for one in both} <= {None, "auto"}
+        {facts.get("engine_options.kv_cache_dtype") for facts in both} <= {None, "auto"}
     ),
 }
 

@@ -174,8 +174,8 @@ def _scenario(detail: DetailLog, manifest: Manifest | None, scenario_override: S
     if manifest is not None and manifest.plan.loadgen_scenario == detail.scenario:
         return manifest.plan.scenario
     if detail.scenario == "Server":
-        tight = [one for one in BENCHMARKS.values() if "Interactive" in one.scenarios]
-        if any(_has_limits_of(detail, one) for one in tight):
+        tight = [benchmark for benchmark in BENCHMARKS.values() if "Interactive" in benchmark.scenarios]
+        if any(_has_limits_of(detail, benchmark) for benchmark in tight):
             return "Interactive"
     return scenario_of[detail.scenario]
 
@@ -186,7 +186,11 @@ def _benchmark(detail: DetailLog, manifest: Manifest | None, scenario: Scenario)
         if (scenario == "Interactive") == ("Interactive" in BENCHMARKS[key].scenarios):
             return BENCHMARKS[key]
     # LoadGen's logs do not name the benchmark: the size of the dataset or the limits decide.
-    candidates = [one for one in BENCHMARKS.values() if (scenario == "Interactive") == ("Interactive" in one.scenarios)]
+    candidates = [
+        candidate
+        for candidate in BENCHMARKS.values()
+        if (scenario == "Interactive") == ("Interactive" in candidate.scenarios)
+    ]
     for size in ("qsl_reported_total_count", "effective_performance_sample_count"):
         for benchmark in candidates:
             if detail.get(size) in (benchmark.performance_samples, benchmark.accuracy_samples):

@@ -106,5 +106,5 @@ _LEVELS = 4  # levels of a run directory below its campaign: BENCHMARK/SCENARIO/
 def campaign_of(folder: Path) -> CampaignDir | None:
     """Return the campaign that a directory is or belongs to, if any."""
     root = folder.resolve()
-    campaigns = (CampaignDir(one) for one in (root, *root.parents[:_LEVELS]))
-    return next((one for one in campaigns if one.configuration.is_file()), None)
+    campaigns = (CampaignDir(parent) for parent in (root, *root.parents[:_LEVELS]))
+    return next((campaign for campaign in campaigns if campaign.configuration.is_file()), None)

@@ -263,10 +263,10 @@ class Observed(StrictModel):
     @property
     def query_times(self) -> QueryTimes | None:
         """The times of all engines together; None without vLLM's statistics."""
-        times = [one.query_times for one in self.engines if one.query_times is not None]
+        times = [engine.query_times for engine in self.engines if engine.query_times is not None]
         return sum(times, QueryTimes()) if times else None
 
     @property
     def clients(self) -> list[ServerClient]:
         """The clients of a run over HTTP, one per process."""
-        return [one.client for one in self.engines if one.client is not None]
+        return [engine.client for engine in self.engines if engine.client is not None]

@@ -138,7 +138,9 @@ class Nodes:
         Raises:
             SetupError: If a node does not respond.
         """
-        calls = {number: getattr(self._probes[number], method).remote(*one) for number, one in questions.items()}
+        calls = {
+            number: getattr(self._probes[number], method).remote(*arguments) for number, arguments in questions.items()
+        }
         responses = {}
         for number, call in calls.items():
             try:
@@ -191,7 +193,7 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
     fitting = _plans(nodes, facts, wanted, dict.fromkeys(computing))
     if wanted.count is None:
         return fitting
-    fit = {number: sum(one.place.node == number for one in fitting) for number in computing}
+    fit = {number: sum(plan.place.node == number for plan in fitting) for number in computing}
     return _plans(nodes, facts, wanted, dict(replicas_by_node(fit, wanted.count)))
 
 
@@ -212,16 +214,16 @@ def _plans(
         node = facts[number]
         if isinstance(plans, dict):
             raise error_of(plans, f"node {node.name}")
-        needs = [bundle(len(one.place.devices), len(one.place.cores)) for one in plans]
+        needs = [bundle(len(plan.place.devices), len(plan.place.cores)) for plan in plans]
         for kind in ("GPU", "CPU"):
-            need = sum(one.get(kind, 0) for one in needs)
+            need = sum(resources.get(kind, 0) for resources in needs)
             if need > node.resources[kind]:
                 raise SetupError(
                     f"node {node.name} offers Ray {node.resources[kind]:g} {kind}, but {len(needs)} replicas on this "
                     f"node need {need}",
                     "lower --replicas, or start Ray on that node with all its cores and devices",
                 )
-        planned += [PlannedReplica(one.place.model_copy(update={"node": number}), one.engine) for one in plans]
+        planned += [PlannedReplica(plan.place.model_copy(update={"node": number}), plan.engine) for plan in plans]
     return planned
 
 

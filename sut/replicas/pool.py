@@ -339,10 +339,12 @@ class ReplicaPool(Engine):
             seen.append(handle.observed)
         late = self._lateness.facts()
         return EngineObserved(
-            engines=[engine for one in seen for engine in one.engines],
+            engines=[engine for observed in seen for engine in observed.engines],
             read_to_loadgen=late if late["count"] else None,
-            unofficial_reasons=list(dict.fromkeys(reason for one in seen for reason in one.unofficial_reasons)),
-            notes=list(dict.fromkeys(note for one in seen for note in one.notes)),
+            unofficial_reasons=list(
+                dict.fromkeys(reason for observed in seen for reason in observed.unofficial_reasons)
+            ),
+            notes=list(dict.fromkeys(note for observed in seen for note in observed.notes)),
         )
 
     def record(self) -> list[ReplicaRecord]:
