@@ -1,5 +1,6 @@
 """Text output without markup, colors or control characters of a terminal."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from runs.wording import printable
@@ -18,6 +19,19 @@ def tell(text: str) -> None:
     from scenarios.terminal import Terminal
 
     say(Terminal(), text)
+
+
+def say_lines(console: "Console", lines: Iterable[str]) -> None:
+    """Print lines without markup, those of a `StyledLine` with their style."""
+    from rich.text import Text
+
+    from compliance.judge.text import StyledLine
+
+    for line in lines:
+        shown = Text(line)
+        if isinstance(line, StyledLine):
+            shown.stylize(line.style, 0, line.length)
+        console.print(shown, highlight=False, soft_wrap=True)
 
 
 def wide_console(width: int) -> "Console":

@@ -9,13 +9,13 @@ def test_dynamic_imports_are_in_the_listed_modules_only() -> None:
     calls = ("import_module(", "load_object(")
     assert {str(path.relative_to(ROOT)) for path in files if any(call in path.read_text() for call in calls)} == {
         "compliance/audits/discovery.py",  # audits; those that a command names are counted
-        "compliance/mlperf_endpoints/__init__.py",  # judges of run directories
+        "compliance/sources.py",  # the module that judges an input
+        *("compliance/trees/source.py", "compliance/mlperf_endpoints/submission.py"),  # the comparison with --runs
         "compliance/judge/rule.py",  # the catalog of all rules
         "qsl/dataset_kind.py",  # datasets
         "runs/extensions.py",  # engines and audits of other packages
         "runs/machine/accelerators.py",  # libraries of vendors
         *("runs/record/engines/engine_records.py", "sut/engines.py"),  # kinds of engines
         "scenarios/dispatch.py",  # commands
-        "scenarios/commands/check.py",  # the comparison with --runs
         *("sut/vllm/core_process.py", "sut/vllm/vllm_kind.py"),  # vLLM
     }

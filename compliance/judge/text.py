@@ -22,6 +22,18 @@ def by_severity(verdict: Verdict[Any]) -> list[Finding]:
     return verdict.of("error", "warning", "note", "pass")
 
 
+class StyledLine(str):
+    """A line of which a terminal shows the first characters in a style, such as "bold". Default: all characters."""
+
+    style: str
+    length: int
+
+    def __new__(cls, line: str, style: str, length: int | None = None) -> "StyledLine":
+        styled = super().__new__(cls, line)
+        styled.style, styled.length = style, len(line) if length is None else length
+        return styled
+
+
 @dataclass(frozen=True)
 class TextLayout:
     """What a command prints of a verdict, in this order: head, parts, title, findings, missing inputs, tail.
@@ -44,14 +56,15 @@ class TextLayout:
 
 def text(verdict: Verdict[Any], layout: TextLayout) -> str:
     """Return a verdict as text."""
-    return printable("\n".join(_lines(verdict, layout)) + "\n", lines=True)
+    return printable("\n".join(text_lines(verdict, layout)) + "\n", lines=True)
 
 
-def _lines(verdict: Verdict[Any], layout: TextLayout) -> Iterator[str]:
+def text_lines(verdict: Verdict[Any], layout: TextLayout) -> Iterator[str]:
+    """Yield the lines of a verdict, some of them with a style."""
     yield from layout.head(verdict)
     if layout.part is not None:
         for part in verdict.parts:
-            yield from _lines(part, layout.part)
+            yield from text_lines(part, layout.part)
     yield from layout.title(verdict)
     for finding in layout.shown(verdict):
         if finding.severity == "error" and not verdict.counts(finding):

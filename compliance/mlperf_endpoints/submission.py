@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from compliance.judge.text import TextLayout, not_applied_lines
 from compliance.judge.verdict import Finding, NotApplied, Outcome, Subject, Verdict, compared, judge, not_applied
 from compliance.mlperf_endpoints.curve_rules import AGENTIC, ELECTED, region_bounds
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
-from compliance.mlperf_endpoints.find_folders import point_folders, run_folders
 from compliance.mlperf_endpoints.point_rules import ACCURACY
 from compliance.mlperf_endpoints.points import judge_points
 from compliance.mlperf_endpoints.round_tables import (
@@ -36,14 +36,18 @@ from compliance.mlperf_endpoints.round_tables import (
 )
 from compliance.mlperf_endpoints.tree import declared_point, judge_tree
 from compliance.mlperf_endpoints.verdict import OFFICIAL, client_run
+from compliance.results.scoring import ScoreSources
+from compliance.sources import Case, Request
 from runs.errors import ExecutionError, InputError
 from runs.files.temporary import temporary_folder
+from runs.mlperf_endpoints.find_folders import point_folders, run_folders
 from runs.mlperf_endpoints.folder import EndpointsRun
 from runs.mlperf_endpoints.layout import CONFIG, SUMMARY
 from runs.processes.child import run_program
 from runs.record.fingerprint import differences
 from runs.wording import counted, printable, shortened_list
 
+BUILD_POINTS = "compliance.submission.build_points"  # only --runs needs this module
 PROGRAM = "endpoints-submission-cli"
 TIMEOUT_S = 600
 MAX_MESSAGES = 500  # messages of the official checker that are kept
@@ -160,23 +164,33 @@ CURVE = TextLayout(
 )
 
 
-def check_folders(
-    folders: Sequence[Path],
-    dataset_path: Path | None = None,
-    *,
-    model_path: str | None = None,
-    seed_file: Path | None = None,
-) -> CurveVerdict:
-    """Check run directories as `verify --official` does, and report what a submission of them lacks.
+def curve_of(folders: Sequence[Path], scores: ScoreSources, seed_sets: Path | None = None) -> Curve:
+    """Return the run directories in folders as one curve.
 
     Args:
-        seed_file: A newer seedset.yaml.
+        seed_sets: A newer seedset.yaml.
     """
-    tables = round_tables(seed_file)
-    paths = [path for folder in folders for path in run_folders(folder)]
-    return judge(
-        Curve(folders[0], [client_run(path, model_path, dataset_path, tables) for path in paths], tables), CHECK
-    )
+    tables, paths = round_tables(seed_sets), [path for folder in folders for path in run_folders(folder)]
+    runs = [client_run(path, scores.model_path, scores.dataset_path, tables) for path in paths]
+    return Curve(folders[0], runs, tables)
+
+
+def find(paths: Sequence[Path], request: Request) -> list[Case]:
+    """Return the curve of run directories, or of a submission of them, for `check`.
+
+    Raises:
+        InputError: If there are too many run directories, or the official checker is not a program.
+    """
+    program, curve = find_checker(request.checker, paths[0]), curve_of(paths, request.scores, request.seed_sets)
+
+    def complete(verdict: CurveVerdict) -> None:
+        if request.runs:
+            against: CurveVerdict = judge(curve_of(request.runs, request.scores, request.seed_sets), CHECK)
+            verdict.findings += import_module(BUILD_POINTS).compare_points_with_runs(verdict, against)
+            verdict.error = verdict.error or against.error
+        add_official_checker(verdict, program, request.seed_sets)
+
+    return [Case(curve, CHECK, CURVE, complete=complete, home=curve.root)]
 
 
 def _details(curve: Curve, verdict: CurveVerdict) -> CurveDetails:

@@ -4,16 +4,16 @@
 findings on the other files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from compliance.judge.rule import Check, check_of, decides
-from compliance.judge.text import TextLayout, text
-from compliance.judge.verdict import Finding, NotApplied, Policy, Verdict, judge, not_applied
-from compliance.mlperf_endpoints import judge_of, load
+from compliance.judge.text import TextLayout
+from compliance.judge.verdict import Finding, NotApplied, Policy, Verdict, not_applied
+from compliance.mlperf_endpoints import load
 from compliance.mlperf_endpoints.derive import COMPLETED, DURATION, FAILED, ISSUED, LATENCY, TPOT, TTFT, WINDOW
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.folder_rules import (
@@ -32,6 +32,7 @@ from compliance.mlperf_endpoints.settings import settings_in_force
 from compliance.mlperf_endpoints.steady_state import check_steady_state, steady_state_line, steady_state_of
 from compliance.mlperf_endpoints.summary_comparison import windowed
 from compliance.mlperf_endpoints.texts import check_token_counts, prompts, responses, times
+from compliance.sources import Case, Request
 from runs.errors import HarnessError, SetupError
 from runs.files.writing import sha256_of
 from runs.mlperf_endpoints.events import MAX_EVENTS_BYTES
@@ -63,6 +64,14 @@ class ClientDetails:
             "tables": self.tables.record(),
         }
 
+    def hashes(self) -> dict[str, Any]:
+        """Return the SHA-256 of the readable files that the verdict covers, for the JSON."""
+        hashes = {}
+        for name in (*FILES, *AUDIT_FILES):
+            with suppress(HarnessError, OSError):
+                hashes[name] = sha256_of(Path(self.directory) / name, max_bytes=MAX_EVENTS_BYTES)
+        return {"sha256": hashes}
+
 
 FolderVerdict = Verdict[ClientDetails]
 
@@ -82,25 +91,6 @@ def client_run(
         return EndpointsEvidence(read_folder(path), model_path, dataset_path, tables)
     except HarnessError as error:
         return EndpointsEvidence(EndpointsRun(path), model_path, dataset_path, tables, error=error)
-
-
-def judge_folder(
-    path: Path,
-    *,
-    official: bool = False,
-    model_path: str | None = None,
-    dataset_path: Path | None = None,
-    seed_file: Path | None = None,
-) -> FolderVerdict:
-    """Check a run directory. A damaged file is reported in the verdict, not raised.
-
-    Args:
-        official: the rules of a submission count too.
-        model_path, dataset_path: see `client_run`.
-        seed_file: a newer seedset.yaml.
-    """
-    run = client_run(path, model_path, dataset_path, round_tables(seed_file))
-    return judge(run, OFFICIAL if official else VERIFY)
 
 
 def client_details(case: EndpointsEvidence, verdict: FolderVerdict) -> ClientDetails:
@@ -125,15 +115,6 @@ def client_details(case: EndpointsEvidence, verdict: FolderVerdict) -> ClientDet
     return details
 
 
-def folder_hashes(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of the readable files that a verdict covers."""
-    hashes = {}
-    for name in (*FILES, *AUDIT_FILES):
-        with suppress(HarnessError, OSError):
-            hashes[name] = sha256_of(path / name, max_bytes=MAX_EVENTS_BYTES)
-    return hashes
-
-
 @decides("contradiction", needs=("load",))
 def _load(case: EndpointsEvidence) -> Iterator[Finding]:
     """Compare the load with the requested load."""
@@ -154,7 +135,9 @@ def _no_audit(case: EndpointsEvidence) -> str:
 @decides("contradiction", applies=_no_audit, also=("endpoints-audit",))
 def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
     """Check the audit. The rules on any run apply to its two runs, which are parts of this run."""
-    yield from judge_of("audit").judge_audit(case.run, case.load)
+    from compliance.mlperf_endpoints.client_audits import judge_audit  # only runs with an audit need it
+
+    yield from judge_audit(case.run, case.load)
 
 
 def _without_measured_run(_: EndpointsEvidence) -> Iterator[NotApplied]:
@@ -233,6 +216,8 @@ RUN = TextLayout(
 )
 
 
-def client_run_text(verdict: FolderVerdict) -> str:
-    """Return the verdict as text: the outcome, the numbers, and every finding that is not a pass."""
-    return text(verdict, RUN)
+def find(paths: Sequence[Path], request: Request) -> list[Case]:
+    """Return the run directories, for `verify`."""
+    policy, scores, tables = OFFICIAL if request.official else VERIFY, request.scores, round_tables(request.seed_sets)
+    runs = (client_run(path, scores.model_path, scores.dataset_path, tables) for path in paths)
+    return [Case(run, policy, RUN, home=run.run.root) for run in runs]

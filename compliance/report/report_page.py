@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.mlperf_endpoints import judge_of
 from compliance.report.curves import Mark, Panel, SystemCurve, draw_curves, tune_rates
 from compliance.report.pictures import Picture
 from compliance.report.run_section import RunSection, run_section
+from compliance.results.scoring import ScoreSources
+from compliance.sources import Request, find
 from runs.errors import HarnessError
 from runs.numbers.result import RunNumbers
 from runs.record.engines.server_notes import stated_verdict
@@ -99,8 +100,10 @@ def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
     Raises:
         InputError: If the directory cannot be read.
     """
-    verdict = judge_of("verdict").judge_folder(folder)
+    (case,) = find("verify", [folder], Request(ScoreSources()))
+    verdict = case.judge()
     if verdict.details.run is None:
+        assert verdict.error is not None  # it states why the directory cannot be read
         raise verdict.error
     summary, config = verdict.details.run.summary, verdict.details.run.config
     if summary is None or config is None or not summary.tps:

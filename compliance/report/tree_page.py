@@ -15,7 +15,7 @@ from compliance.report.page import render_page
 from compliance.report.pictures import Picture, PicturePoint, draw_points
 from compliance.trees.causes import RANKS
 from compliance.trees.check_report import head, unapplied_rule_lines
-from compliance.trees.check_tree import TreeReport
+from compliance.trees.check_tree import TreeReport, TreeVerdict
 from compliance.trees.findings import object_or_empty, shown_lines
 from compliance.trees.scenario_directory import LATENCIES, RATES
 from compliance.trees.tree import Place
@@ -35,8 +35,9 @@ _SCENARIOS = {name.lower(): name for name in (*SCENARIOS, "MultiStream")}
 _SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
 
 
-def tree_page(checked: TreeReport, made: str) -> str:
+def tree_page(verdict: TreeVerdict, made: str) -> str:
     """Return the page as HTML."""
+    checked = TreeReport(verdict)
     order = {cause.name: number for number, cause in enumerate(checked.causes)}
     most_severe = sorted(checked.caused, key=lambda one: order[one.cause])[:MAX_FINDINGS]
     counts = Counter((one.subject[1], one.cause) for one in checked.caused if len(one.subject) > 1)
@@ -45,7 +46,7 @@ def tree_page(checked: TreeReport, made: str) -> str:
         "title": f"Check of {printable(checked.tree.root.name, 80)}, round {checked.tree.round}",
         "made": made,
         "checked": checked,
-        "head": next(text for text, _ in head(checked)),
+        "head": next(head(checked)),
         "weights": RANKS,
         "columns": columns,
         # rows of the matrix: submitter, and its number of findings for each cause

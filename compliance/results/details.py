@@ -15,6 +15,7 @@ from compliance.results.run_evidence import MODE_NAMES, RunEvidence
 from runs.attestation.attestation import read_attestation
 from runs.errors import HarnessError, SetupError
 from runs.harness import PROGRAM
+from runs.record.finished_run import log_hashes
 from runs.record.layout import RunDir
 from runs.wording import printable
 
@@ -69,6 +70,14 @@ class ResultDetails:
             "directories": self.directories,
             "parts": [record(part) for part in verdict.parts],
         }
+
+    def hashes(self) -> dict[str, Any]:
+        """Return the hashes of the verified files for the JSON. Unreadable files are left out."""
+        hashes: dict[str, dict[str, str]] = {}
+        for directory in self.directories:
+            with suppress(OSError):
+                hashes[directory] = log_hashes(RunDir(Path(directory)))
+        return {"log_sha256": hashes}
 
 
 RunVerdict = Verdict[RunDetails]

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from compliance.judge.rule import Check, check_of
 from compliance.judge.verdict import Finding, Policy, Subject, in_turn, judge
 from compliance.results import accuracy, input_checks, logged_responses, official_rules, performance, plausibility
 from compliance.results.attestation_check import unchanged
 from compliance.results.details import ResultVerdict, RunVerdict, result_details, run_details
+from compliance.results.find_results import find_results
 from compliance.results.heartbeat import last_heartbeat
 from compliance.results.loadgen_build import loadgen_sources
 from compliance.results.recorded_facts import recorded_dates, recorded_facts
@@ -15,7 +17,10 @@ from compliance.results.result import AFTER_ERROR, Result
 from compliance.results.result import CHECKS as RESULT_CHECKS
 from compliance.results.run_evidence import RunEvidence
 from compliance.results.scoring import ScoreSources, expect_scoring, with_scorer
+from compliance.results.text import RESULT
+from compliance.sources import Case, Request
 from runs.errors import HarnessError
+from runs.record.layout import RunDir
 from runs.rounds import Round
 
 # Checks in the order of their findings. Each module lists its own checks.
@@ -69,6 +74,20 @@ VERIFY = Policy(
     warnings_flag=False,
 )
 OFFICIAL = replace(VERIFY, official=True)
+
+
+def find(paths: Sequence[Path], request: Request) -> list[Case]:
+    """Return the results in paths, for `verify`.
+
+    Raises:
+        InputError: If a path has no logs, or no run is left to verify.
+    """
+    policy, cases = OFFICIAL if request.official else VERIFY, []
+    for result in find_results(list(paths), request.scenario, request.only):
+        subject = replace(result, sources=request.scores, requested_round=request.round)
+        is_own = all(RunDir(path).manifest.is_file() for path in result.directories)
+        cases.append(Case(subject, policy, RESULT, _scored_in_turn, home=result.home, is_own=is_own))
+    return cases
 
 
 def verify_result(

@@ -1,12 +1,12 @@
 """The verdict of `verify` on a result as text, and the files verify_performance.json and verify_performance.txt."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from compliance.judge.record import record
 from compliance.judge.text import TextLayout, text
+from compliance.judge.verdict import Verdict
 from compliance.results.details import (
     RECORD_NAME,
     TEXT_NAME,
@@ -18,16 +18,9 @@ from compliance.results.details import (
 )
 from runs.errors import SetupError
 from runs.files.writing import write_atomic, write_json
-from runs.record.finished_run import log_hashes
-from runs.record.layout import RunDir
 from runs.wording import shortened_list
 
 SHOWN_REASONS = 3
-
-
-def result_text(verdict: ResultVerdict) -> str:
-    """Return the verdict as text: the official lines, then runs, numbers and findings."""
-    return text(verdict, RESULT)
 
 
 def _result_head(verdict: ResultVerdict) -> Iterator[str]:
@@ -86,27 +79,21 @@ RESULT = TextLayout(
 )
 
 
-def write_verdict(verdict: ResultVerdict, folder: Path) -> Path:
-    """Write the verdict on a result, and return the path of its text.
+def write_verdict(verdict: Verdict[Any], folder: Path, layout: TextLayout = RESULT) -> Path:
+    """Write a verdict of `verify` with the hashes of the verified files, and return the path of its text.
+
+    The JSON is written first. A text therefore never exists without its JSON.
 
     Raises:
         SetupError: If the directory cannot be written.
     """
-    return write_judged(record(verdict) | logs_judged(verdict), result_text(verdict), folder)
-
-
-def write_judged(content: dict[str, Any], shown: str, folder: Path) -> Path:
-    """Write the JSON of a verdict, then its text. A text therefore never exists without its JSON.
-
-    Raises:
-        SetupError: If the directory cannot be written.
-    """
+    content = record(verdict) | verdict.details.hashes()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # Remove the earlier verdict first, so that it cannot remain if writing fails.
         (folder / TEXT_NAME).unlink(missing_ok=True)
         write_json(folder / RECORD_NAME, content)
-        write_atomic(folder / TEXT_NAME, shown)
+        write_atomic(folder / TEXT_NAME, text(verdict, layout))
     except OSError as error:
         raise SetupError(
             f"the verdict {content['verdict']} on {', '.join(content['directories'])} cannot be written to {folder}: "
@@ -114,12 +101,3 @@ def write_judged(content: dict[str, Any], shown: str, folder: Path) -> Path:
             "give a writable directory: --output DIR",
         ) from error
     return folder / TEXT_NAME
-
-
-def logs_judged(verdict: ResultVerdict) -> dict[str, Any]:
-    """Return the hashes of the checked files for the JSON. Unreadable files are left out."""
-    hashes: dict[str, dict[str, str]] = {}
-    for directory in verdict.details.directories:
-        with suppress(OSError):
-            hashes[directory] = log_hashes(RunDir(Path(directory)))
-    return {"log_sha256": hashes}

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from compliance.judge.rule import Check, UnknownRuleError, check_of
 from compliance.judge.verdict import Finding, judge, stated
-from compliance.mlperf_endpoints import judge_of
 from compliance.results.find_results import find_results
 from compliance.results.scoring import ScoreSources, with_scorer
 from compliance.signoff import changed_options
@@ -49,6 +48,7 @@ from compliance.signoff.signoff_verdict import (
     SignOffScope,
     headline,
 )
+from compliance.sources import Request, find
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files.reading import read_object
 from runs.mlperf_endpoints.layout import is_run_folder
@@ -140,17 +140,19 @@ def _measured(sides: Sides) -> Iterator[Finding]:
 
 def _judge_folders(details: SignOffDetails, folders: list[Path], claim: Claim, sources: ScoreSources) -> SignOff:
     """Check run directories of the MLPerf Endpoints client: each one like `main.py verify`, then all as one curve."""
-    runs, findings, endpoints = [], list[Finding](), judge_of("verdict")
-    for path in folders:
-        of_folder = endpoints.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
-        findings += [finding for finding in of_folder.all_findings if of_folder.counts(finding)]
-        details.log_sha256[str(path)] = endpoints.folder_hashes(path)
-        runs += [of_folder.details.run] if of_folder.details.run is not None else []
-        if of_folder.error is not None:
-            findings.append(unreadable(of_folder.error, path))
+    from compliance.mlperf_endpoints.submission import same_configuration  # only these directories need it
+
+    runs, findings = [], list[Finding]()
+    for case in find("verify", folders, Request(sources)):
+        part = case.judge()
+        findings += [finding for finding in part.all_findings if part.counts(finding)]
+        details.log_sha256[part.details.directory] = part.details.hashes()["sha256"]
+        runs += [part.details.run] if part.details.run is not None else []
+        if part.error is not None:
+            findings.append(unreadable(part.error, case.home))
         if len(folders) == 1:
-            details.metrics["ref"] = of_folder.details.measured
-    findings += judge_of("submission").same_configuration(folders[0], runs)
+            details.metrics["ref"] = part.details.measured
+    findings += same_configuration(folders[0], runs)
     sides = Sides(details, [], [], claim, sources, Trust())
     verdict = judge(sides, replace(POLICY, checks=dict.fromkeys(POLICY.checks, CLAIMED)))
     return replace(verdict, findings=[*findings, *verdict.findings], not_applied=[])

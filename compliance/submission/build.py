@@ -36,6 +36,7 @@ from compliance.submission.gates import (
 from compliance.submission.source import CODE_FOLDER, README, SourceCode, read_documentation, read_source_code
 from compliance.submission.submitted_accuracy import submitted_accuracy
 from compliance.submission.system import SystemDescription, system_description
+from compliance.submission.text import built_lines, refusal_lines
 from compliance.submission.weights import Documents, lacking, measurements, model_name, with_calibration
 from compliance.trees.tree import MAX_FILE_BYTES, REHEARSAL_MARK, Place, Tree
 from runs.attestation.attestation import read_attestation
@@ -87,6 +88,10 @@ class SubmissionDetails:
             )
         allowed = self.unofficial if self.request.division == "open" else []
         return [f"not eligible for submission, which the open division allows: {reason}" for reason in allowed]
+
+    def lines(self, verdict: "Submission") -> Iterator[str]:
+        """Yield the text of the verdict."""
+        return refusal_lines(verdict.all_findings) if verdict.all_findings else built_lines(self)
 
     def as_json(self, verdict: "Submission", common: dict[str, Any]) -> dict[str, Any]:
         built, description = self.built or {}, self.description

@@ -6,31 +6,89 @@ the run directories (rules §8.3). A point.yaml there provides the fields that o
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import yaml
 
+from compliance.judge.record import record
 from compliance.judge.rule import OURS, decides
-from compliance.judge.verdict import Finding, compared
+from compliance.judge.verdict import Finding, Verdict, compared, judge
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.point_rules import ACCURACY, model_rules, published_names, seeds_of
-from compliance.mlperf_endpoints.submission import POINT_FILES, CurveVerdict
+from compliance.mlperf_endpoints.submission import CHECK, POINT_FILES, CurveVerdict, curve_of
 from compliance.mlperf_endpoints.summary_comparison import reported_differences
-from compliance.mlperf_endpoints.tree import POINT, SYSTEM, declared_point
+from compliance.mlperf_endpoints.tree import POINT, SYSTEM, declared_point, judge_tree
 from compliance.submission.build import refuse_used_directory
+from compliance.submission.candidate import SubmitRequest
+from compliance.submission.text import refusal_lines
 from compliance.trees.tree import REHEARSAL_MARK
 from runs.errors import InputError
 from runs.files.reading import read_record
 from runs.files.writing import write_atomic
 from runs.files.yaml_file import read_yaml
+from runs.harness import PROGRAM
+from runs.mlperf_endpoints.find_folders import point_folders
 from runs.mlperf_endpoints.folder import EndpointsRun
 from runs.what_is import REHEARSAL_FILE
 from runs.wording import counted
 
 _POINTS_ONLY = "give only the run directories of points: load_pattern concurrency or max_throughput"
 _FIX = "restore the file in the run directory as the client wrote it"
+
+
+# Rules that the check of the built tree repeats with more detail.
+_REPEATED = ("endpoints-file", "endpoints-points", "endpoints-tree")
+
+
+@dataclass
+class PointsDetails:
+    """What `submit` states of run directories of the client besides the findings, which are its refusals."""
+
+    request: SubmitRequest
+    checked: CurveVerdict
+    files: list[Path]  # written files
+
+    def as_json(self, verdict: "PointsVerdict", _: dict[str, Any]) -> dict[str, Any]:
+        state = "REFUSED" if verdict.findings else "BUILT"
+        return record(self.checked) | {"verdict": state, "files": [str(path) for path in self.files]}
+
+    def lines(self, verdict: "PointsVerdict") -> Iterator[str]:
+        """Yield the text of the verdict."""
+        if verdict.findings:
+            yield from refusal_lines(sorted(verdict.findings, key=lambda finding: finding.sentence), with_place=True)
+            return
+        output, is_rehearsal = self.request.output, self.request.rehearsal
+        yield f"built {output}: {counted(len(self.files), 'file')}"
+        if is_rehearsal:
+            yield "REHEARSAL tree, not for upload"
+        on_runs = [*(waivers(self.checked) if is_rehearsal else ()), *self.checked.of("warning")]
+        entries = judge_tree(sorted(point_folders(output)), self.checked.details.tables)
+        on_tree = [entry for entry in entries if isinstance(entry, Finding) and entry.violated]
+        for finding in (*(finding for finding in on_runs if finding.rule not in _REPEATED), *on_tree):
+            yield f"  {finding.line_with_place}"
+        fix = "add the missing files and fields to the run directories or to the tree, then " if on_tree else ""
+        yield f"next: {fix}{PROGRAM} check {quote(str(output))}"
+
+
+PointsVerdict = Verdict[PointsDetails]
+
+
+def build_submission(request: SubmitRequest, _: Callable[[str], None]) -> PointsVerdict:
+    """Check run directories of the client, and build a tree of their points, or refuse them.
+
+    Raises:
+        HarnessError: If a run directory cannot be read, or the tree cannot be built.
+    """
+    checked: CurveVerdict = judge(curve_of(request.results, request.sources, request.seed_sets), CHECK)
+    if checked.error is not None:
+        raise checked.error
+    refused = refusals(checked, rehearsal=request.rehearsal)
+    files = [] if refused else build_points(checked, request)
+    return Verdict(refused, details=PointsDetails(request, checked, files))
 
 
 def refusals(checked: CurveVerdict, *, rehearsal: bool) -> list[Finding]:
@@ -48,13 +106,14 @@ def waivers(checked: CurveVerdict) -> list[Finding]:
     return [one for one in checked.of("error") if one.kind == "official" and one.rule != "endpoints-rule-failures"]
 
 
-def build_points(checked: CurveVerdict, output: Path, system_name: str, *, rehearsal: bool) -> list[Path]:
+def build_points(checked: CurveVerdict, request: SubmitRequest) -> list[Path]:
     """Write a submission directory for each run directory, and return the written files.
 
     Raises:
         InputError: If two folders are the same point, or a file of a folder is wrong.
         SetupError: If the output exists.
     """
+    output = request.output
     refuse_used_directory(output)
     cases = [
         EndpointsEvidence(run, tables=checked.details.tables) for run in checked.details.runs if not run.only_audit
@@ -65,12 +124,12 @@ def build_points(checked: CurveVerdict, output: Path, system_name: str, *, rehea
     for case, point in zip(cases, points, strict=True):
         if highest is not None:
             point.setdefault("max_supported_concurrency", highest)
-        folder = output / "results" / system_name / point["model_name"] / f"r{point['concurrency']}"
+        folder = output / "results" / request.system_name / point["model_name"] / f"r{point['concurrency']}"
         if folder / POINT in files:
             raise InputError(f"{case.run.root}: {folder} already has this point", "keep one directory per point")
         files |= {folder / name: content for name, content in _copies(case.run).items()}
         files[folder / POINT] = yaml.safe_dump(point, sort_keys=False)
-    if rehearsal:
+    if request.rehearsal:
         files[output / REHEARSAL_FILE] = REHEARSAL_MARK + "\n"
     for path, content in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -48,6 +48,7 @@ class SubmitRequest:
     documentation: Path | None = None
     rehearsal: bool = False  # True: accept results that are not eligible for submission; all other rules apply
     sources: ScoreSources = field(default_factory=ScoreSources)  # model and dataset for scoring
+    seed_sets: Path | None = None  # a newer seedset.yaml, for MLPerf Endpoints
     detect_here: Callable[[Manifest], Mapping[str, str]] = not_detected
 
 

@@ -15,11 +15,12 @@ from compliance.judge.record import record
 from compliance.judge.rule import OURS, Rank, decides
 from compliance.judge.verdict import Finding, compared
 from compliance.results.scoring import ScoreSources, with_scorer
+from compliance.sources import Request
 from compliance.submission.build import build, describe_system, judge_results, sign_off_runs, unsigned_audits
 from compliance.submission.build_inputs import SUBMITTED_TESTS, gather
 from compliance.submission.candidate import SubmitRequest
 from compliance.submission.source import SourceCode, read_source_code
-from compliance.submission.system import SystemFile, given_in
+from compliance.submission.system import SystemFile, find_system_file, given_in
 from compliance.submission.weights import is_about_calibration, lacking
 from compliance.trees.check_tree import SystemSignOff, TreeDetails, TreeVerdict
 from compliance.trees.findings import (
@@ -82,6 +83,16 @@ class TreeInputs:
     given: SystemFile | None = None  # system description; None: from the tree
     source: Path | None = None  # source code; None: the harness at the commit in the manifests
     sources: ScoreSources = field(default_factory=ScoreSources)
+
+
+def tree_inputs(request: Request) -> TreeInputs:
+    """Return the inputs that the options of `check` name.
+
+    Raises:
+        InputError: If a directory of --runs has no run, or the file of --system is wrong.
+    """
+    runs, system = index_runs(list(request.runs)), find_system_file(request.system, request.runs)
+    return TreeInputs(runs, system, request.source, request.scores)
 
 
 @decides(

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from compliance.submission.weights import check_overrides
@@ -21,7 +22,11 @@ from compliance.trees.system_fields import (
 )
 from compliance.trees.tree import REHEARSAL_MARK, Division
 from runs.errors import InputError
+from runs.files.reading import read_object
+from runs.files.yaml_file import read_yaml
+from runs.files.yaml_keys import with_underscores
 from runs.record.engines.server_facts import any_server_remote
+from runs.record.layout import campaign_of
 from runs.record.manifest import Manifest
 from runs.wording import counted
 
@@ -82,6 +87,37 @@ def read_system_file(content: Mapping[str, Any]) -> SystemFile:
         )
     fields = {str(name): _text(str(name), value) for name, value in parts["system"].items()}
     return SystemFile(fields, check_overrides(parts["measurements"]))
+
+
+def find_system_file(path: Path | None, folders: Iterable[Path]) -> SystemFile | None:
+    """Read the submitter's facts of the system from the file of --system, or from the file that a campaign names.
+
+    Args:
+        folders: Directories of campaigns, or directories in them.
+
+    Raises:
+        InputError: If the file is wrong, or campaigns name different files.
+    """
+    if path is None:
+        named = dict.fromkeys(name for folder in folders if (name := _named_by_campaign(folder)))
+        if len(named) > 1:
+            raise InputError(f"the campaigns name different system files: {', '.join(named)}", "give --system FILE")
+        path = next(map(Path, named), None)
+    if path is None:
+        return None
+    try:
+        return read_system_file(with_underscores(read_yaml(path, "--system")))
+    except InputError as error:  # The user may not know which file the campaign names.
+        raise InputError(error.message.replace("--system:", f"--system {path}:", 1), error.fix) from error
+
+
+def _named_by_campaign(folder: Path) -> str:
+    """Return the system file in the campaign of a directory; empty if there is none."""
+    campaign = campaign_of(folder)
+    if campaign is None:
+        return ""
+    requested = read_object(campaign.configuration, "restore the file, or give --system FILE").get("asked")
+    return str((requested or {}).get("system") or "")
 
 
 def _text(name: str, value: Any) -> str:

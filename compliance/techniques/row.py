@@ -5,19 +5,17 @@ was written; the gate reads the files again if the run directory exists.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compliance.audits.state import audit_state, result_homes
-from compliance.mlperf_endpoints import judge_of
 from compliance.results.details import ResultVerdict, is_misplaced, lacks_support
-from compliance.results.find_results import find_results
-from compliance.results.policy import judge_result
 from compliance.results.result import Result
 from compliance.results.scoring import ScoreSources, with_scorer
+from compliance.sources import Request, find
 from compliance.techniques.declaration import (
     QUALITY_BASELINE,
     QUALITY_RESULTS,
@@ -31,7 +29,7 @@ from compliance.techniques.quality_evidence import SCORES_UNKNOWN, QualityEviden
 from compliance.techniques.technique_registry import Registries
 from runs.errors import HarnessError, InputError, SetupError, StalledError
 from runs.files.writing import sha256_of
-from runs.mlperf_endpoints.layout import CONFIG, EVENTS, SUMMARY, is_run_folder
+from runs.mlperf_endpoints.layout import CONFIG, EVENTS, SUMMARY
 from runs.numbers.derive_result import derive_result
 from runs.record.fingerprint import Facts, fingerprint, run_fingerprint
 from runs.record.finished_run import PERFORMANCE, FinishedRun
@@ -41,6 +39,10 @@ from runs.record.observed import Weights
 from runs.rounds import Round
 from runs.store import sorted_json
 from runs.store_columns import COLUMNS, ColumnSource, columns_of
+
+if TYPE_CHECKING:  # Only directories of the MLPerf Endpoints client need this code.
+    from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
+    from compliance.mlperf_endpoints.verdict import FolderVerdict
 
 CERTIFICATION = "loadgen_run_verified"  # certification of a LoadGen run with files that agree
 _RUN_IDS = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # namespace of the UUIDs of runs
@@ -76,20 +78,17 @@ def rows_of_runs(
     Raises:
         InputError: If a path contains no run.
     """
-    sources, folders = sources or ScoreSources(), [path for path in paths if is_run_folder(path)]
-    runs = [path for path in paths if path not in folders]
-    results = find_results(runs) if runs else []
     rows: dict[tuple[Path, str | None], TechniqueRow] = {}
-    for result in results:
-        row = _row_of_result(result, declaration, registries, sources, in_round)
-        key = _home(result), row.row["scenario"]
-        rows[key] = _with_repeat(rows[key], row) if key in rows else row
-    return [*rows.values(), *(_row_of_folder(path, declaration, registries, sources) for path in folders)]
+    with with_scorer(sources) as (scores, _):
+        for case in find("verify", paths, Request(scores, round=in_round)):
+            row = _ROW_OF[case.subject.kind](case.subject, case.judge(), declaration, registries)
+            key = _result_home(case.home.resolve()), row.row["scenario"]
+            rows[key] = _with_repeat(rows[key], row) if key in rows else row
+    return list(rows.values())
 
 
-def _home(result: Result) -> Path:
+def _result_home(home: Path) -> Path:
     """Return the directory of a result; the repeated runs performance/run_1, performance/run_2, … have one."""
-    home = result.home.resolve()
     return home.parent.parent if home.parent.name == "performance" and home.name.startswith("run_") else home
 
 
@@ -107,11 +106,11 @@ def _with_repeat(first: TechniqueRow, repeat: TechniqueRow) -> TechniqueRow:
     return replace(first, row=row, invalid=first.invalid or repeat.invalid)
 
 
-def _row_of_folder(path: Path, declaration: Declaration, registries: Registries, sources: ScoreSources) -> TechniqueRow:
+def _row_of_client_run(
+    subject: "EndpointsEvidence", verdict: "FolderVerdict", declaration: Declaration, registries: Registries
+) -> TechniqueRow:
     """Return the row of a run directory of the MLPerf Endpoints client. The server is unknown there."""
-    judge = judge_of("verdict")
-    verdict = judge.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
-    run, hashes = verdict.details.run, judge.folder_hashes(path)
+    path, run, hashes = subject.run.root, verdict.details.run, verdict.details.hashes()["sha256"]
     if run is None or run.config is None or not (first := hashes.get(EVENTS) or hashes.get(SUMMARY)):
         raise verdict.error or InputError(f"{path}: no measured run found", f"restore {CONFIG} and {EVENTS}")
     pattern, params = run.config.settings.load_pattern, run.config.model_params
@@ -144,15 +143,9 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
 
 
 def _row_of_result(
-    result: Result,
-    declaration: Declaration,
-    registries: Registries,
-    sources: ScoreSources,
-    in_round: Round | None,
+    result: Result, verdict: ResultVerdict, declaration: Declaration, registries: Registries
 ) -> TechniqueRow:
-    with with_scorer(sources) as (scored_with, _):
-        result = replace(result, sources=scored_with, requested_round=in_round)
-        verdict = judge_result(result)
+    in_round = result.requested_round
     main = result.performance or result.accuracy
     run = main or _unread_run(RunDir(result.directories[0]))
     run_dir, manifest = run.dir, run.manifest
@@ -174,6 +167,14 @@ def _row_of_result(
         "audits": {"audits": _audits(result, main)},
     }
     return _row_of_files(columns, result, verdict, run, declaration, registries)
+
+
+# Functions that make the row of a subject, by its kind.
+_ROW_OF: dict[str, Callable[..., TechniqueRow]] = {
+    "result": _row_of_result,
+    "client run": _row_of_client_run,
+    "audit alone": _row_of_client_run,
+}
 
 
 def row_to_submit(result: Result, verdict: ResultVerdict, run: FinishedRun, registries: Registries) -> TechniqueRow:

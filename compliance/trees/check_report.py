@@ -1,4 +1,4 @@
-"""The report that `main.py check` prints."""
+"""The report of `check` on a tree as text."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,12 +6,10 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
+from compliance.judge.text import StyledLine, TextLayout
 from compliance.judge.verdict import Finding, Severity
 from compliance.trees.causes import RANKS, SELECTION, Cause, CausedFinding, is_joint
-from compliance.trees.check_tree import SystemSignOff, TreeReport, catalog
+from compliance.trees.check_tree import SystemSignOff, TreeReport, TreeVerdict, catalog
 from compliance.trees.findings import file_text, in_order, message_text
 from compliance.trees.official_checker import OfficialResult
 from runs.errors import ExitCode
@@ -28,39 +26,36 @@ MAX_LISTED = 12  # maximum number of causes of one rank that are listed by name 
 _COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
 
-def print_report(checked: TreeReport, console: Console) -> None:
-    """Print the causes, then the findings grouped by directory."""
-    verdict = checked.verdict
-    for text, style in head(checked):
-        _line(console, text, style)
+def report_lines(verdict: TreeVerdict) -> Iterator[str]:
+    """Yield the causes, then the findings grouped by directory."""
+    checked = TreeReport(verdict)
+    yield from head(checked)
     shown, also = _folded([one for one in checked.caused if one.cause != SELECTION])
     folded = len(checked.findings) - len(shown)
     if len(shown) > MAX_PRINTED:
         shown = in_order(sorted(shown, key=lambda finding: finding.severity != "error")[:MAX_PRINTED])
     shown, repeated = _repeated(shown)
     for where, findings in groupby(shown, key=lambda finding: _heading(file_text(finding))):
-        _line(console, where or ".", "bold")
+        yield StyledLine(where or ".", "bold")
         for finding in findings:
-            _print_finding(console, finding, where, also.get(finding, ()))
+            yield from _finding_lines(finding, where, also.get(finding, ()))
     for same in repeated:
         first = same[0]
-        _line(console, f"the same finding in {len(same)} places:", "bold")
-        _print_finding(console, replace(first, files=()), "")
-        for finding in same:
-            _line(console, f"    {finding.where}")
+        yield StyledLine(f"the same finding in {len(same)} places:", "bold")
+        yield from _finding_lines(replace(first, files=()), "")
+        yield from (f"    {finding.where}" for finding in same)
     if unshown := len(checked.findings) - folded - len(shown) - sum(map(len, repeated)):
-        _line(console, f"{counted(unshown, 'more finding')}; --json lists all findings")
-    for text in unapplied_rule_lines(checked):
-        _line(console, text)
+        yield f"{counted(unshown, 'more finding')}; --json lists all findings"
+    yield from unapplied_rule_lines(checked)
     if len({place.organization for place in checked.places}) > 1:
-        _print_table(checked, console)
-    for text in (
-        *_sign_off_lines(verdict.details.signed),
-        *_official_lines(verdict.details.official, checked.tree.root),
-    ):
-        _line(console, text)
+        yield from _table_lines(checked)
+    yield from _sign_off_lines(verdict.details.signed)
+    yield from _official_lines(verdict.details.official, checked.tree.root)
     clean = verdict.exit_code(strict=verdict.details.strict) is ExitCode.OK
-    _line(console, "clean" if clean else "not clean", "green" if clean else "red")
+    yield StyledLine("clean", "green") if clean else StyledLine("not clean", "red")
+
+
+TREE = TextLayout(report_lines, shown=lambda _: (), with_not_applied=False)
 
 
 def _folded(caused: list[CausedFinding]) -> tuple[list[Finding], dict[Finding, list[str]]]:
@@ -90,39 +85,37 @@ def _repeated(shown: list[Finding]) -> tuple[list[Finding], list[list[Finding]]]
     return [one for one in shown if len(by_text[str(one), one.fix]) <= MAX_REPEATED], repeated
 
 
-def head(checked: TreeReport) -> Iterator[tuple[str, str]]:
-    """Yield the first lines with their styles: the checked tree, then the causes by rank, each with an example."""
+def head(checked: TreeReport) -> Iterator[str]:
+    """Yield the first lines: the checked tree, then the causes by rank, each with an example."""
     systems = {(place.division, place.organization, place.system) for place in checked.places}
     text = [counted(len(checked.places), "result"), counted(len(systems), "system")]
     text.append(counted(len({place.organization for place in checked.places}), "submitter"))
     errors, warnings = (counted(checked.count(kind), kind) for kind in ("error", "warning"))
-    yield f"{' of '.join(text)}, round {checked.tree.round}: {errors}, {warnings}", "bold"
+    yield StyledLine(f"{' of '.join(text)}, round {checked.tree.round}: {errors}, {warnings}", "bold")
     other_seeds = (one.numbers for one in checked.findings if one.rule in ("perf-seeds", "accuracy-seeds"))
     rounds = Counter(str(one["value"]) for one in other_seeds if one.get("value") in ROUNDS)
     for name, count in rounds.most_common():
         hint = f"{counted(count, 'log')} with the seeds of round {name}; to apply the rules of {name}: --round {name}"
-        yield hint, "yellow"
+        yield StyledLine(hint, "yellow")
     shown = [cause for cause in checked.causes if cause.name != SELECTION]
     for cause in checked.causes:
         if cause.name == SELECTION:
             rules = ", ".join(f"{rule} {count}" for rule, count in cause.rules.most_common())
-            yield f"this tree is a part of a round, because all source code is missing; only --json lists: {rules}", ""
+            yield f"this tree is a part of a round, because all source code is missing; only --json lists: {rules}"
     by_rank = [[cause for cause in shown if cause.rank == rank] for rank in range(len(RANKS))]
     for (rank, causes_of_rank), most in zip(enumerate(by_rank), _lines_by_rank(by_rank), strict=True):
         if causes_of_rank:
-            yield f"{RANKS[rank]}:", "bold"
+            yield StyledLine(f"{RANKS[rank]}:", "bold")
         for cause in causes_of_rank[:most]:
-            yield (
-                f"  {cause.extent}: {', '.join(sorted(cause.rules))}: {cause.summary}",
-                "red" if cause.is_error else "yellow",
-            )
+            line = f"  {cause.extent}: {', '.join(sorted(cause.rules))}: {cause.summary}"
+            yield StyledLine(line, "red" if cause.is_error else "yellow")
             example = cause.example
             place = file_text(example) + (f":{example.line}" if example.line is not None else "")
-            yield f"    e.g. {_short(place)}: {_short(example.sentence)}", ""
+            yield f"    e.g. {_short(place)}: {_short(example.sentence)}"
         if rest := causes_of_rank[most:]:
             listed = [f"{cause.name} ({len(cause.results or cause.caused)})" for cause in rest[:MAX_LISTED]]
             more = f", {len(rest) - MAX_LISTED} more" if len(rest) > MAX_LISTED else ""
-            yield f"  also {', '.join(listed)}{more}", ""
+            yield f"  also {', '.join(listed)}{more}"
 
 
 def unapplied_rule_lines(checked: TreeReport) -> Iterator[str]:
@@ -162,13 +155,13 @@ def _short(text: str) -> str:
     return text if len(text) <= MAX_EXAMPLE_CHARS else text[:MAX_EXAMPLE_CHARS] + "..."
 
 
-def _print_table(checked: TreeReport, console: Console) -> None:
-    """Print the number of findings by submitter and rank."""
+def _table_lines(checked: TreeReport) -> Iterator[str]:
+    """Yield the number of findings by submitter and rank."""
     counts = Counter((one.subject[1], checked.ranks[one.cause]) for one in checked.caused if len(one.subject) > 1)
-    _line(console, "findings by submitter: " + ", ".join(f"{n} {name}" for n, name in enumerate(RANKS, 1)), "bold")
+    yield StyledLine("findings by submitter: " + ", ".join(f"{n} {name}" for n, name in enumerate(RANKS, 1)), "bold")
     for organization in sorted({organization for organization, _ in counts}):
         cells = (counts[organization, rank] or "" for rank in range(len(RANKS)))
-        _line(console, f"  {organization:<32}" + "".join(f"{cell:>6}" for cell in cells))
+        yield f"  {organization:<32}" + "".join(f"{cell:>6}" for cell in cells)
 
 
 def _heading(file: str) -> str:
@@ -177,15 +170,14 @@ def _heading(file: str) -> str:
     return "/".join(parts[:6]) if len(parts) > 6 else "/".join(parts[:2])
 
 
-def _print_finding(console: Console, finding: Finding, where: str, also: Sequence[str] = ()) -> None:
+def _finding_lines(finding: Finding, where: str, also: Sequence[str] = ()) -> Iterator[str]:
     inside = [file.as_posix().removeprefix(where).lstrip("/") for file in finding.files]
     shown = replace(finding, files=tuple(map(Path, inside)) if inside and inside[0] else ())
-    text = Text(f"  {shown.line_with_place}")
-    text.stylize(_COLORS[finding.severity], 0, text.plain.index(finding.rule))
-    console.print(text, soft_wrap=True, highlight=False)
+    line = f"  {shown.line_with_place}"
+    yield StyledLine(line, _COLORS[finding.severity], line.index(finding.rule))
     if also:
-        _line(console, f"    also: {', '.join(also)}", "dim")
-    _line(console, f"    fix: {finding.fix} ({finding.source})", "dim")
+        yield StyledLine(f"    also: {', '.join(also)}", "dim")
+    yield StyledLine(f"    fix: {finding.fix} ({finding.source})", "dim")
 
 
 def _sign_off_lines(signed: Sequence[SystemSignOff] | None) -> Iterator[str]:
@@ -210,7 +202,3 @@ def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str
     for row in official.results:
         names = ("Platform", "Model", "Scenario", "Result", "Units")
         yield "  result: " + " ".join(message_text(str(row.get(name, ""))) for name in names)
-
-
-def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(text, style=style or None, highlight=False, soft_wrap=True, markup=False)

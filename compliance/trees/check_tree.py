@@ -233,13 +233,10 @@ def alike(of_results: Mapping[str, Iterable[NotApplied]]) -> list[tuple[NotAppli
     return sorted(results.items(), key=lambda item: (-len(item[1]), item[0].lacks_input, item[0].why))
 
 
-def check_submission_tree(
-    root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM, against: Sequence[Path] = ()
-) -> TreeReport:
-    """Check a tree with the rules of a round.
+def whole_tree(root: Path, in_round: Round, against: Sequence[Path] = ()) -> WholeTree:
+    """Return a tree as a subject.
 
     Args:
-        parallel_from: number of scenarios from which processes are used.
         against: other trees, whose runs may not be in this tree.
 
     Raises:
@@ -254,13 +251,28 @@ def check_submission_tree(
             f"{tree.root}: no files in {', '.join(f'{name}/' for name in DIVISIONS)}",
             f"build a tree with `{PROGRAM} submit`",
         )
-    verdict: TreeVerdict = judge(WholeTree(tree, contents, against), CHECK, _in_processes(parallel_from))
+    return WholeTree(tree, contents, against)
+
+
+def check_submission_tree(
+    root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM, against: Sequence[Path] = ()
+) -> TreeReport:
+    """Check a tree with the rules of a round.
+
+    Args:
+        parallel_from: number of scenarios from which processes are used.
+        against: other trees, whose runs may not be in this tree.
+
+    Raises:
+        InputError: If the tree does not exist or is empty.
+    """
+    verdict: TreeVerdict = judge(whole_tree(root, in_round, against), CHECK, in_processes(parallel_from))
     if verdict.error is not None:
         raise verdict.error
     return TreeReport(verdict)
 
 
-def _in_processes(parallel_from: int) -> Each:
+def in_processes(parallel_from: int = PARALLEL_FROM) -> Each:
     """Return the function that checks many results with one process per core.
 
     Raises:

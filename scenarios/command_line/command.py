@@ -240,15 +240,14 @@ def _show_all(ctx: click.Context, _option: click.Parameter, is_set: bool) -> Non
         ctx.exit()
 
 
-def refuse_given(ctx: click.Context, subject: str, names: Sequence[str]) -> None:
-    """Refuse options on the command line that do not apply to the subject of the command.
-
-    Raises:
-        InputError: If one of the parameters is given; it names the option.
-    """
-    named_options = {name for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    if named := ", ".join(option.opts[0] for option in ctx.command.params if option.name in named_options):
-        raise InputError(f"{named}: not supported for {subject}", f"remove {named}")
+def given_options() -> tuple[str, ...]:
+    """Return the options on the command line of the current command, such as "--round"."""
+    ctx = click.get_current_context()
+    return tuple(
+        option.opts[0]
+        for option in ctx.command.params
+        if option.name and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    )
 
 
 class PathType(click.ParamType[Path]):

@@ -1,34 +1,25 @@
 """The `check` command, which checks a submission tree or MLPerf Endpoints folders."""
 
 import time
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from runs.errors import ExitCode, InputError, SetupError
+from runs.errors import ExitCode
 from runs.files.writing import write_atomic
-from runs.harness import PROGRAM
 from runs.rounds import ROUNDS
 from runs.wording import moment
 from scenarios.command_line import command_output
-from scenarios.command_line.command import PATH, Command, refuse_given, write_record, writing
+from scenarios.command_line.command import PATH, Command, given_options, write_record, writing
 from scenarios.command_line.options import round_option, score_sources, seed_sets_option
-from scenarios.command_line.tree_options import system_file, tree_options
-
-if TYPE_CHECKING:
-    from compliance.mlperf_endpoints.submission import CurveVerdict
+from scenarios.command_line.tree_options import tree_options
+from scenarios.console import say_lines
 
 EXAMPLES = (
     "compare a tree with its runs, before an upload: check TREE --runs output/campaign",
     "run the official checker too: check TREE --official ../inference --strict",
     "check all results of a published round: check REPOSITORY --round v5.1 --report round.html --json round.json",
 )
-
-_NOT_FOR_ENDPOINTS = ("round", "against", "system", "source")
-# Modules that are imported for --runs only.
-REBUILD, BUILD_POINTS = "compliance.submission.rebuild", "compliance.submission.build_points"
 
 
 @click.command(
@@ -95,44 +86,28 @@ def check(
     Exit codes: 0 clean, 1 findings, or the runs do not sign off, 2 TREE does not exist or is empty, 3 a file cannot be
     written, 4 the official checker failed to run.
     """
-    from compliance.mlperf_endpoints.find_folders import is_for_endpoints, run_folders
+    from compliance.judge.record import record
+    from compliance.judge.text import text_lines
+    from compliance.sources import Request, find
     from scenarios.terminal import Terminal
 
-    if is_for_endpoints(tree):
-        if report is not None:
-            fix = f"use `{PROGRAM} report`" if run_folders(tree) else "remove --report"
-            raise InputError(f"--report: not supported for {tree}, which is from MLPerf Endpoints", fix)
-        refuse_given(click.get_current_context(), f"{tree}, which is from MLPerf Endpoints", _NOT_FOR_ENDPOINTS)
-        return _check_endpoints(tree, official, dataset_path, model_path, json, runs, seed_sets, strict=strict)
-    if seed_sets is not None:
-        raise InputError("--seed-sets: only for MLPerf Endpoints", "remove --seed-sets")
-    if not runs and any((system, source, dataset_path, model_path)):
-        raise InputError("--system, --source, --dataset-path and --model-path require --runs", "add --runs DIR")
-    from compliance.judge.record import record
-    from compliance.trees.check_report import print_report
-    from compliance.trees.check_tree import check_submission_tree
-
-    in_round, console, made_of = ROUNDS[round], Terminal(), None
-    if runs:
-        rebuild = import_module(REBUILD)
-        made_of = rebuild.TreeInputs(
-            rebuild.index_runs(list(runs)),
-            given=system_file(system, runs),
-            source=source,
-            sources=score_sources(dataset_path, model_path),
-        )
+    console = Terminal()
+    request = Request(
+        score_sources(dataset_path, model_path),
+        given_options(),
+        round=ROUNDS[round],
+        seed_sets=seed_sets,
+        against=against,
+        runs=runs,
+        system=system,
+        source=source,
+        checker=official,
+        strict=strict,
+    )
     with console.status("checking"):
-        checked = check_submission_tree(tree, in_round, against=against)
-        verdict = checked.verdict
-        verdict.details.strict = strict
-        if made_of is not None:
-            rebuild.compare_tree_with_runs(verdict, made_of)
-        if official is not None:
-            from compliance.trees.official_checker import run_official
-
-            verdict.details.official = run_official(official, tree, in_round)
-            verdict.refused_by += [] if verdict.details.official.ok else ["the official checker"]
-    print_report(checked, console)
+        (case,) = find("check", [tree], request)
+        verdict = case.judge()
+    say_lines(console, text_lines(verdict, case.layout))
     content = record(verdict, strict=strict)
     command_output.put(**content)
     write_record("--json", json, content)
@@ -140,39 +115,5 @@ def check(
         from compliance.report.tree_page import tree_page  # Importing matplotlib takes a moment.
 
         with writing("--report", report):
-            write_atomic(report, tree_page(checked, moment(time.time_ns())))
-    return verdict.exit_code(strict=strict)
-
-
-def _check_endpoints(
-    tree: Path,
-    official: Path | None,
-    dataset_path: Path | None,
-    model_path: str | None,
-    json: Path | None,
-    runs: tuple[Path, ...],
-    seed_sets: Path | None,
-    *,
-    strict: bool,
-) -> ExitCode:
-    from compliance.judge.record import record
-    from compliance.judge.text import text
-    from compliance.mlperf_endpoints import judge_of
-    from scenarios.terminal import Terminal
-
-    curves = judge_of("submission")
-    program, console = curves.find_checker(official, tree), Terminal()
-    with console.status("checking"):
-        verdict: CurveVerdict = curves.check_folders([tree], dataset_path, model_path=model_path, seed_file=seed_sets)
-        if runs:
-            against = curves.check_folders(runs, dataset_path, model_path=model_path, seed_file=seed_sets)
-            verdict.findings += import_module(BUILD_POINTS).compare_points_with_runs(verdict, against)
-            verdict.error = verdict.error or against.error
-        curves.add_official_checker(verdict, program, seed_sets)
-    if not verdict.details.verdicts and not verdict.details.point_folders and program is None:
-        verdict.error = SetupError(f"{tree} contains no run folder", "give --official endpoints-submission-cli")
-    console.print(text(verdict, curves.CURVE), end="", highlight=False, soft_wrap=True, markup=False)
-    content = record(verdict, strict=strict)
-    command_output.put(**content)
-    write_record("--json", json, content)
+            write_atomic(report, tree_page(verdict, moment(time.time_ns())))
     return verdict.exit_code(strict=strict)

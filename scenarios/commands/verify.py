@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +11,17 @@ import click
 from runs.benchmark import SCENARIOS, Scenario
 from runs.errors import ExitCode, InputError
 from runs.files.writing import write_atomic
-from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from runs.wording import moment, printable
 from scenarios.command_line import command_output
-from scenarios.command_line.command import PATH, Command, write_record, writing
+from scenarios.command_line.command import PATH, Command, given_options, write_record, writing
 from scenarios.command_line.options import round_option, score_options, score_sources, seed_sets_option
 from scenarios.console import tell
 
 if TYPE_CHECKING:
+    from compliance.judge.text import TextLayout
     from compliance.judge.verdict import Verdict
+    from compliance.sources import Case
 
 EXAMPLES = (
     "verify a performance run and an accuracy run: verify PERFORMANCE_DIR ACCURACY_DIR",
@@ -101,51 +103,33 @@ def verify(
     if document is not None and document.suffix != ".md":
         raise InputError(f"--document {document}: not a Markdown file name", "give a name that ends in .md")
     from compliance.judge.record import record
-    from compliance.mlperf_endpoints import judge_of
-    from compliance.results.find_results import find_results
-    from compliance.results.policy import verify_result
+    from compliance.judge.text import text
     from compliance.results.scoring import with_scorer
-    from compliance.results.text import logs_judged, result_text
-    from runs.mlperf_endpoints.layout import is_run_folder
+    from compliance.sources import Request, find
     from runs.record.finished_run import ACCURACY, PERFORMANCE
     from scenarios.terminal import Terminal
 
-    in_round = None if round is None else ROUNDS[round]
-    sources = score_sources(dataset_path, model_path)
-    console = Terminal()
-    only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
-    run_folders = [path for path in run_dirs if is_run_folder(path)]
-    without_effect = {"--document": document, "--accuracy-only": accuracy_only, "--scenario": scenario}
-    if run_folders and (named := ", ".join(option for option, value in without_effect.items() if value)):
-        raise InputError(
-            f"{named}: not supported for {run_folders[0]}, an MLPerf Endpoints run folder", f"remove {named}"
+    console, verdicts = Terminal(), []
+    with with_scorer(score_sources(dataset_path, model_path)) as (scores, _):
+        request = Request(
+            scores,
+            given_options(),
+            official=official,
+            round=None if round is None else ROUNDS[round],
+            seed_sets=seed_sets,
+            scenario=scenario,
+            only=ACCURACY if accuracy_only else PERFORMANCE if performance_only else None,
         )
-    if seed_sets is not None and not run_folders:
-        raise InputError("--seed-sets: only for run folders of MLPerf Endpoints", "remove --seed-sets")
-    runs = [path for path in run_dirs if path not in run_folders]
-    results = find_results(runs, scenario, only) if runs else []
-    homes = [(one.home, all(RunDir(path).manifest.is_file() for path in one.directories)) for one in results]
-    folders = iter(_folders(homes + [(path, False) for path in run_folders], output))
-    verdicts, judged = [], []
-    with with_scorer(sources) as (scored_with, _):
-        for result in results:
+        cases = find("verify", run_dirs, request)
+        for folder in _folders(cases, output):
+            case = cases.pop(0)  # A subject keeps what it has read, so each is released after its verdict.
             with console.status("verifying"):
-                verdict = verify_result(result, official=official, sources=scored_with, in_round=in_round)
+                verdict = case.judge()
             verdicts.append(verdict)
-            _tell(verdict, result_text(verdict), logs_judged(verdict), next(folders))
-    for path in run_folders:
-        judge = judge_of("verdict")
-        with console.status("verifying"):
-            folder_verdict = judge.judge_folder(
-                path, official=official, model_path=model_path, dataset_path=dataset_path, seed_file=seed_sets
-            )
-        judged.append(folder_verdict)
-        _tell(
-            folder_verdict, judge.client_run_text(folder_verdict), {"sha256": judge.folder_hashes(path)}, next(folders)
-        )
-    everything: list[Verdict[Any]] = [*verdicts, *judged]
-    worst = max((one.exit_code() for one in everything), default=ExitCode.OK)
-    content = {"schema_version": 1, "exit_code": int(worst), "results": [record(one) for one in everything]}
+            tell(text(verdict, case.layout).rstrip())
+            _save(verdict, case.layout, folder)
+    worst = max(verdict.exit_code() for verdict in verdicts)
+    content = {"schema_version": 1, "exit_code": int(worst), "results": [record(verdict) for verdict in verdicts]}
     command_output.put(**content)
     write_record("--json", json, content)
     if document is not None:
@@ -157,22 +141,20 @@ def verify(
     return worst
 
 
-def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path | None]:
+def _folders(cases: "Sequence[Case]", output: Path | None) -> list[Path | None]:
     """Return the directory for each verdict; None for logs of other programs if no `output` is given."""
     if output is None:
-        return [home if ours else None for home, ours in homes]
-    if len(homes) == 1:
+        return [case.home if case.is_own else None for case in cases]
+    if len(cases) == 1:
         return [output]
-    return [output / f"{number:03d}-{home.resolve().name}" for number, (home, _) in enumerate(homes, start=1)]
+    return [output / f"{number:03d}-{case.home.resolve().name}" for number, case in enumerate(cases, start=1)]
 
 
-def _tell(verdict: "Verdict[Any]", text: str, judged: dict[str, Any], folder: Path | None) -> None:
-    """Print a verdict, and write it with the hashes of the verified files."""
-    from compliance.judge.record import record
+def _save(verdict: "Verdict[Any]", layout: "TextLayout", folder: Path | None) -> None:
+    """Print the error of a verdict, and write the verdict."""
     from compliance.results.details import RECORD_NAME, TEXT_NAME
-    from compliance.results.text import write_judged
+    from compliance.results.text import write_verdict
 
-    tell(text.rstrip())
     if verdict.error is not None:
         print(f"error: {printable(str(verdict.error), lines=True)}", file=sys.stderr)
     elif verdict.contradictions:
@@ -180,5 +162,5 @@ def _tell(verdict: "Verdict[Any]", text: str, judged: dict[str, Any], folder: Pa
     if folder is None:
         tell("verdict not saved, because the logs are not from this harness; use --output DIR to save it")
         return
-    write_judged(record(verdict) | judged, text, folder)
+    write_verdict(verdict, folder, layout)
     tell(f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}")

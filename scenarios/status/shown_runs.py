@@ -31,10 +31,10 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
         InputError: If a directory is missing or has no finished run, or a picture would show multiple runs.
         SetupError: If the page cannot be written, or bench.json contradicts the run directories of the bench.
     """
-    from compliance.mlperf_endpoints.find_folders import run_folders
     from compliance.report.page import render_page
     from compliance.report.report_page import make_page
     from compliance.report.run_section import overview_of
+    from runs.mlperf_endpoints.find_folders import run_folders
 
     places = find_in(folders)
     if directory_kind(first := folders[0].resolve()) == "bench":

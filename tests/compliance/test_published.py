@@ -7,9 +7,10 @@ import pytest
 
 from compliance.audits.logged_tokens import judge_entries
 from compliance.judge.record import record
+from compliance.judge.text import text
 from compliance.results.find_results import find_results
 from compliance.results.policy import verify_result
-from compliance.results.text import result_text
+from compliance.results.text import RESULT
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.support.published import PUBLISHED, PUBLISHED_MARKS
 
@@ -40,11 +41,11 @@ def test_published_results_are_read_and_judged(path: Path) -> None:
     assert [reason.partition(", ")[0] for reason in verdict.reasons] == (
         ["performance: output tokens: 129.00 per sample on average"] if one_too_many else []
     )
-    text = result_text(verdict)
-    assert "seeds of v5.1" in text
-    assert "truncated for submission" in text
+    shown = text(verdict, RESULT)
+    assert "seeds of v5.1" in shown
+    assert "truncated for submission" in shown
     for score in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len"):
-        assert f"  {score} " in text
+        assert f"  {score} " in shown
 
 
 def failed_checks(path: Path) -> str:

@@ -10,7 +10,6 @@ import pytest
 
 from compliance.judge.record import record
 from compliance.mlperf_endpoints.load import replayed_order
-from compliance.mlperf_endpoints.verdict import judge_folder
 from runs.errors import ExitCode
 from runs.mlperf_endpoints.layout import EVENTS, FILES, REPORT, SAMPLES, SNAPSHOT, SUMMARY
 from tests.support.mlperf_endpoints.endpoints_client import write_data
@@ -33,6 +32,7 @@ from tests.support.mlperf_endpoints.folder_changes import (
     times,
     update,
 )
+from tests.support.mlperf_endpoints.verdicts import judge_folder
 
 ISSUED, FIRST, COMPLETE = "sample.issued", "sample.recv_first", "sample.complete"
 MS = 1_000_000

@@ -10,7 +10,7 @@ import yaml
 
 from compliance.judge.verdict import not_applied
 from compliance.mlperf_endpoints.load import replayed_order
-from compliance.mlperf_endpoints.verdict import FolderVerdict, judge_folder
+from compliance.mlperf_endpoints.verdict import FolderVerdict
 from runs.errors import ExitCode
 from runs.mlperf_endpoints.folder import CLIENT_FORMS, read_folder
 from runs.mlperf_endpoints.layout import CONFIG, REPORT, SUMMARY
@@ -24,6 +24,7 @@ from tests.support.mlperf_endpoints.folder_changes import (
     places,
     set_at_path,
 )
+from tests.support.mlperf_endpoints.verdicts import judge_folder
 
 CopyOf = Callable[[str], Path]
 RUNTIME = "settings/runtime"

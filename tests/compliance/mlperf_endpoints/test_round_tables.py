@@ -9,16 +9,18 @@ import pytest
 import yaml
 
 from compliance.judge.record import record
+from compliance.judge.text import text
 from compliance.mlperf_endpoints.cohorts import cohorts_since, parse_cohort, window
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.round_tables import SEED_SETS_VARIABLE, RoundTables, judge_tables, round_tables
-from compliance.mlperf_endpoints.verdict import client_run_text, judge_folder
+from compliance.mlperf_endpoints.verdict import RUN
 from compliance.submission.build_points import point_of
 from main import main as run_command
 from runs.errors import ExitCode, InputError
 from runs.mlperf_endpoints.folder import EndpointsRun
 from tests.support.mlperf_endpoints.folder_changes import in_config
 from tests.support.mlperf_endpoints.table_day import fix_day
+from tests.support.mlperf_endpoints.verdicts import judge_folder
 
 CopyOf = Callable[[str], Path]
 RUNTIME = "settings/runtime"
@@ -102,8 +104,8 @@ def test_an_age_is_a_warning_that_counts_for_official_rules_only(
     fix_day(monkeypatch, date(2026, 11, 28))
     verdict = judge_folder(recorded / "concurrency")
     assert verdict.outcome == "PASS"
-    assert "  warning endpoints-tables: " in client_run_text(verdict)
-    assert "a newer set was due on 18 November 2026" in client_run_text(verdict)
+    assert "  warning endpoints-tables: " in text(verdict, RUN)
+    assert "a newer set was due on 18 November 2026" in text(verdict, RUN)
     assert record(verdict)["tables"][0]["cohorts_since"] == 4
 
 
@@ -130,9 +132,9 @@ def test_a_set_of_a_downloaded_file_is_known(copy_of: CopyOf, tmp_path: Path) ->
 
 def test_an_unknown_set_is_not_judged(copy_of: CopyOf) -> None:
     in_config(RUNTIME, lambda old: old | of_set(B))(folder := copy_of("concurrency"))
-    text = client_run_text(judge_folder(folder, official=True))
-    assert "  not judged: endpoints-rule-seeds: the seed set is unknown to this version: " in text
-    assert "endpoints-rule-seeds: random seeds" not in text
+    shown = text(judge_folder(folder, official=True), RUN)
+    assert "  not judged: endpoints-rule-seeds: the seed set is unknown to this version: " in shown
+    assert "endpoints-rule-seeds: random seeds" not in shown
 
 
 def test_the_variable_of_the_official_program_names_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

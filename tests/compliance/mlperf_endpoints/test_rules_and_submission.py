@@ -12,24 +12,23 @@ from compliance.judge.record import record
 from compliance.judge.text import text
 from compliance.judge.verdict import not_applied
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
-from compliance.mlperf_endpoints.find_folders import is_for_endpoints, run_folders
 from compliance.mlperf_endpoints.point_rules import ACCURACY, rescored
 from compliance.mlperf_endpoints.round_tables import round_tables
 from compliance.mlperf_endpoints.submission import (
     CURVE,
     add_official_checker,
-    check_folders,
     regions,
     run_checker,
 )
-from compliance.mlperf_endpoints.verdict import judge_folder
 from main import main as run_command
 from runs.errors import ExecutionError, ExitCode, InputError
+from runs.mlperf_endpoints.find_folders import is_for_endpoints, run_folders
 from runs.mlperf_endpoints.folder import EndpointsRun
 from runs.mlperf_endpoints.layout import SUMMARY
 from tests.support.documents.json_shapes import differences
 from tests.support.mlperf_endpoints.endpoints_client import write_data
 from tests.support.mlperf_endpoints.folder_changes import Change, combined, in_config, in_json, set_at_path
+from tests.support.mlperf_endpoints.verdicts import check_folders, judge_folder
 
 CopyOf = Callable[[str], Path]
 NAME, RUNTIME, PATTERN = "model_params/name", "settings/runtime", "settings/load_pattern"

@@ -24,9 +24,10 @@ from compliance.mlperf_endpoints.steady_state import (
     trend,
     variation,
 )
-from compliance.mlperf_endpoints.verdict import client_run, judge_folder
+from compliance.mlperf_endpoints.verdict import client_run
 from runs.mlperf_endpoints.layout import SUMMARY
 from tests.support.mlperf_endpoints.folder_changes import in_json
+from tests.support.mlperf_endpoints.verdicts import judge_folder
 
 ROWS = 100
 MS = 1_000_000

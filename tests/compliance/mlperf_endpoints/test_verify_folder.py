@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 
+from compliance.judge.text import text
 from compliance.judge.verdict import Finding, not_applied
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
-from compliance.mlperf_endpoints.find_folders import run_folders
 from compliance.mlperf_endpoints.load import dataset_size, replayed_order
-from compliance.mlperf_endpoints.verdict import FolderVerdict, client_run_text, judge_folder
+from compliance.mlperf_endpoints.verdict import RUN, FolderVerdict
 from main import main as run_command
 from runs.errors import ExitCode
+from runs.mlperf_endpoints.find_folders import run_folders
 from runs.mlperf_endpoints.folder import read_folder
 from runs.mlperf_endpoints.layout import CONFIG, FILES, SAMPLES, SNAPSHOT, SUMMARY
 from scenarios.status.snapshot import take_snapshot
 from tests.support.mlperf_endpoints.endpoints_client import CASES, client_program, make
 from tests.support.mlperf_endpoints.folder_changes import in_config, in_events, in_json, places, set_at_path, update
+from tests.support.mlperf_endpoints.verdicts import judge_folder
 
 BYTES = "bytes"  # tokenizer that counted the tokens of the recorded runs
 CopyOf = Callable[[str], Path]
@@ -140,7 +142,7 @@ def test_more_tokens_than_requested_are_reported(copy_of: CopyOf, model_path: st
     in_config("model_params/max_new_tokens", 40)(folder := copy_of("poisson"))
     verdict = judge_folder(folder, model_path=model_path)
     assert finding_of(verdict, "tokens-served").severity == severity
-    assert "tokenizes the text" in client_run_text(verdict)
+    assert "tokenizes the text" in text(verdict, RUN)
 
 
 def test_failed_samples_of_a_dead_server_are_an_error(recorded: Path) -> None:
@@ -235,7 +237,7 @@ def test_runs_of_the_real_client_are_judged(name: str, tmp_path: Path) -> None:
 
 
 def printed_text(folder: Path, *, official: bool = False) -> str:
-    return client_run_text(judge_folder(folder, official=official))
+    return text(judge_folder(folder, official=official), RUN)
 
 
 def test_the_text_begins_with_the_eligibility_and_omits_passes(recorded: Path) -> None:
@@ -274,7 +276,7 @@ def test_an_unreachable_hub_is_not_reported_as_a_damaged_file(recorded: Path, mo
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     verdict = judge_folder(recorded / "concurrency", model_path="organization/model")
     assert verdict.outcome == "ERROR"
-    assert "damaged" not in client_run_text(verdict)
+    assert "damaged" not in text(verdict, RUN)
 
 
 def test_results_explains_the_mark_of_runs_that_are_not_eligible(

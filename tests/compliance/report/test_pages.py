@@ -51,7 +51,7 @@ def report_of(
 
 
 def test_names_from_a_tree_are_escaped_on_the_page(tmp_path: Path) -> None:
-    text = tree_page(checked_of(tmp_path), "now")
+    text = tree_page(checked_of(tmp_path).verdict, "now")
     assert EVIL not in text
     assert "&lt;script&gt;alert(1)" in text
     assert text.count("<script") == 1
@@ -60,7 +60,7 @@ def test_names_from_a_tree_are_escaped_on_the_page(tmp_path: Path) -> None:
 
 
 def test_the_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    text = tree_page(checked_of(tmp_path), "now")
+    text = tree_page(checked_of(tmp_path).verdict, "now")
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!data:|#)""", text)
     assert "default-src 'none'" in text
     assert "unsafe-inline'; script-src 'sha256-" in text
@@ -84,7 +84,7 @@ def test_rates_per_accelerator_far_from_the_median_are_named(tmp_path: Path) -> 
 
 def test_the_number_of_findings_on_a_page_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "MAX_FINDINGS", 1)
-    text = tree_page(checked_of(tmp_path), "now")
+    text = tree_page(checked_of(tmp_path).verdict, "now")
     assert text.count('class="finding"') == 1
     assert "the 1 most severe of 2" in text
 
@@ -94,7 +94,7 @@ def test_the_number_of_findings_on_a_page_is_limited(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("width", [1400, 400])
 def test_the_page_fits_the_window_and_its_script_runs(tmp_path: Path, width: int) -> None:
     path = tmp_path / "page.html"
-    path.write_text(tree_page(checked_of(tmp_path / "tree"), "now"))
+    path.write_text(tree_page(checked_of(tmp_path / "tree").verdict, "now"))
     seen = lay_out(path, width, tmp_path)
     assert seen["scrollWidth"] <= width
     assert seen["console"] == []

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from compliance.accuracy.metrics import Scores
+from compliance.judge.text import text
 from compliance.results import policy as verdict_module
 from compliance.results import text as text_module
 from compliance.results.find_results import find_results
 from compliance.results.official_rules import tokens_as_in_accuracy
 from compliance.results.scoring import ScoreSources
-from compliance.results.text import RECORD_NAME, TEXT_NAME, result_text, write_verdict
+from compliance.results.text import RECORD_NAME, RESULT, TEXT_NAME, write_verdict
 from runs.errors import ExitCode, InputError, SetupError
 from runs.record.finished_run import ACCURACY, PERFORMANCE
 from runs.rounds import ROUNDS
@@ -99,7 +100,7 @@ def test_loadgen_logs_alone_are_judged_by_the_official_rules(runs: DummyRuns, tm
     assert verdict.exit_code() == 1
     failed = " ".join(verdict.failures)
     assert all(text in failed for text in ("min_duration: ", " duration: ", "dataset size: 64 samples"))
-    assert "manifest.json is missing" in result_text(verdict)
+    assert "manifest.json is missing" in text(verdict, RESULT)
 
 
 def test_performance_and_accuracy_run_are_one_result(
@@ -110,10 +111,10 @@ def test_performance_and_accuracy_run_are_one_result(
     runs.copy(home / "accuracy", "Server", "accuracy")
     verdict = verify_one_result(home)
     assert verdict.outcome == "PASS", verdict.reasons
-    text = result_text(verdict)
-    assert "scores recomputed from mlperf_log_accuracy.json" in text
+    shown = text(verdict, RESULT)
+    assert "scores recomputed from mlperf_log_accuracy.json" in shown
     for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num"):
-        assert f"  {name} {dummy_scores_as_target[name]:.10g}, required" in text
+        assert f"  {name} {dummy_scores_as_target[name]:.10g}, required" in shown
     (result,) = find_results([home])
     assert write_verdict(verdict, result.home) == home / TEXT_NAME
     # The same result, named run by run
@@ -178,7 +179,7 @@ def test_an_accuracy_run_is_rescored_with_the_given_dataset_and_tokenizer(
     with_sources = verify_one_result(run.root, sources=ScoreSources(Path(dataset), "bytes"))
     assert with_sources.exit_code() == 1  # too small to be official
     assert with_sources.parts[0].details.values["scores"]["rouge1"] == dummy_scores_as_target["rouge1"]
-    assert "manifest.json is missing" in result_text(with_sources)
+    assert "manifest.json is missing" in text(with_sources, RESULT)
     without = verify_one_result(run.root)
     assert without.exit_code() == 2
     assert without.error is not None
@@ -297,7 +298,7 @@ def test_the_round_is_derived_from_the_seeds(runs: DummyRuns, monkeypatch: pytes
     (part,) = verdict.parts
     assert part.details.round == "v5.1"
     assert [one.passed for one in part.findings if one.rule == "perf-seeds"] == [True]
-    assert "the official rules of round v5.1" in result_text(verdict)
+    assert "the official rules of round v5.1" in text(verdict, RESULT)
 
 
 def test_scores_without_accuracy_log_have_no_verdict(runs: DummyRuns, run_main: RunMain, tmp_path: Path) -> None:

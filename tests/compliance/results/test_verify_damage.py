@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from compliance.accuracy.metrics import Scores
+from compliance.judge.text import text
 from compliance.results.log_arithmetic import detail_contradictions
-from compliance.results.text import TEXT_NAME, result_text
+from compliance.results.text import RESULT, TEXT_NAME
 from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import cross_check, read_summary
@@ -195,7 +196,7 @@ def test_a_missing_response_is_reported_with_its_file(runs: DummyRuns, tmp_path:
     verdict = verify_one_result(run.root)
     assert verdict.exit_code() == 4
     assert {path for found in verdict.findings for path in found.files} == {run.accuracy_log}
-    assert f"{ACCURACY_LOG} was changed" in result_text(verdict)
+    assert f"{ACCURACY_LOG} was changed" in text(verdict, RESULT)
 
 
 def test_an_accuracy_log_truncated_for_submission_passes(
@@ -208,7 +209,7 @@ def test_an_accuracy_log_truncated_for_submission_passes(
     run.accuracy_text.write_text(text)
     verdict = verify_one_result(run.root)
     assert verdict.outcome == "PASS", verdict.reasons
-    assert "truncated for submission" in result_text(verdict)
+    assert "truncated for submission" in text(verdict, RESULT)
     for changed in (text.replace(digest, "0" * 64), text.replace("'rouge1': ", "'rouge1': 1")):
         run.accuracy_text.write_text(changed)
         verdict = verify_one_result(run.root)

@@ -18,13 +18,13 @@ from compliance.results.scoring import ScoreSources
 from compliance.submission.build import Submission
 from compliance.submission.build_inputs import gather
 from compliance.submission.refusal_causes import by_cause, cause_of
+from compliance.submission.text import refusal_lines
 from compliance.submission.weights import lacking, with_calibration
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmark import Target
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.rounds import ROUNDS
-from scenarios.commands.submit import _refusals
 from tests.support.files.editing import reseal
 from tests.support.official import DATACENTER, change_benchmarks
 from tests.support.runs.records import official_record
@@ -402,7 +402,7 @@ def test_ineligible_runs_are_reported_before_missing_runs(build: Submit, campaig
     with pytest.raises(ExecutionError, match="SIGINT"):
         build()
     shutil.rmtree(server.root)
-    lines = _refusals(build(rehearsal=False).all_findings)
+    lines = refusal_lines(build(rehearsal=False).all_findings)
     rules = [line.split(":")[0].removeprefix("  FAIL ") for line in lines if line.startswith("  FAIL ")]
     assert rules[0] == "submit/not-official"
     assert rules[-1] == "scenario-set"

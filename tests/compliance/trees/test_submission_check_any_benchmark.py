@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from compliance.judge.verdict import not_applied
-from compliance.mlperf_endpoints.find_folders import is_for_endpoints
 from compliance.trees.check_tree import TreeReport, check_submission_tree
 from compliance.trees.descriptions import mapped_benchmark
 from compliance.trees.tree import Place, Tree
+from runs.mlperf_endpoints.find_folders import is_for_endpoints
 from runs.mlperf_endpoints.layout import MARKS
 from runs.rounds import CURRENT_ROUND, ROUNDS, Round, RoundTable
 from tests.support.trees import clean_trees as trees

@@ -1,16 +1,15 @@
 """The report of `check`: causes by weight, each once; subjects and causes of findings; selections."""
 
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from compliance.judge.record import finding_record, record
 from compliance.judge.rule import RULES, SOURCES, all_rules, find_rule
+from compliance.judge.text import text
 from compliance.judge.verdict import Finding, Verdict, stated
 from compliance.trees.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
-from compliance.trees.check_report import MAX_HEAD_LINES, head, print_report
+from compliance.trees.check_report import MAX_HEAD_LINES, TREE, head
 from compliance.trees.check_tree import BY_RUNS, TreeDetails, TreeReport, catalog, check_submission_tree
 from compliance.trees.findings import located, read_tree_object, shown_lines
 from compliance.trees.tree import Place, Tree
@@ -66,7 +65,7 @@ def test_the_most_severe_cause_is_printed_first_and_once(tmp_path: Path) -> None
         "user-conf-differs",
         "tree-unknown",
     ]
-    lines = [text for text, _ in head(checked)]
+    lines = list(head(checked))
     assert lines[0] == "3 results of 3 systems of 2 submitters, round v6.0: 7 errors, 0 warnings"
     assert "log-summary" in lines[2]
     assert sum("2 results of 2 submitters: perf-output-tokens" in line for line in lines) == 1
@@ -85,12 +84,11 @@ def test_a_small_dataset_is_one_cause_for_each_result(tmp_path: Path) -> None:
     small, alone = checked.causes
     assert (small.name, small.results, len(small.caused)) == ("dataset-size", [str(ONE), str(TWO)], 8)
     assert (alone.name, alone.results) == ("perf-samples", [str(OTHER)])
-    out = io.StringIO()
-    print_report(checked, Console(file=out, width=200))
-    printed = [line for line in out.getvalue().splitlines() if line.startswith("  FAIL ")]
+    shown = text(checked.verdict, TREE)
+    printed = [line for line in shown.splitlines() if line.startswith("  FAIL ")]
     assert [line.split(":")[0].removeprefix("  FAIL ") for line in printed].count("accuracy-samples") == 2
     assert len(printed) == 3
-    assert out.getvalue().count("    also: perf-data-set, perf-sample-count, perf-samples") == 2
+    assert shown.count("    also: perf-data-set, perf-sample-count, perf-samples") == 2
 
 
 def test_missing_parts_of_a_selection_are_one_cause(tmp_path: Path) -> None:
@@ -101,10 +99,9 @@ def test_missing_parts_of_a_selection_are_one_cause(tmp_path: Path) -> None:
     assert [cause.name for cause in checked.causes] == ["log-summary", "selection"]
     assert [cause.results for cause in checked.causes] == [[str(TWO)], [str(ONE)]]
     assert checked.verdict.exit_code() == 1
-    out = io.StringIO()
-    print_report(checked, Console(file=out, width=200))
-    assert "all source code is missing" in out.getvalue()
-    assert "FAIL log-missing" not in out.getvalue()
+    shown = text(checked.verdict, TREE)
+    assert "all source code is missing" in shown
+    assert "FAIL log-missing" not in shown
     # A damaged log is not part of the selection. One submitter without code is not one, either.
     tree.performance(ONE).root.mkdir(parents=True)
     tree.performance(ONE).detail.write_text("x")
@@ -117,7 +114,7 @@ def test_missing_parts_of_a_selection_are_one_cause(tmp_path: Path) -> None:
 def test_the_number_of_printed_causes_is_limited(tmp_path: Path) -> None:
     rules = [rule.id for rule in all_rules().values() if rule.kind in ("tree", "contradiction", "official", "audit")]
     checked = checked_of(tmp_path, *((ONE, rule) for rule in rules))
-    lines = [text for text, _ in head(checked)]
+    lines = list(head(checked))
     assert len(lines) <= MAX_HEAD_LINES
     assert sum(line.startswith("    e.g. ") for line in lines) >= 5
 
@@ -218,10 +215,7 @@ def test_equal_findings_are_printed_once(tmp_path: Path) -> None:
     checked = checked_of(tmp_path)
     files = [f"closed/Org/results/{name}/llama3.1-8b/Offline/user.conf" for name in "abcd"]
     checked.verdict.findings = [stated("scenario-file", "x", Path(file)) for file in files]
-    console = Console(file=io.StringIO(), width=200)
-    print_report(checked, console)
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
-    assert text.count("FAIL scenario-file: x") == 1
-    assert "the same finding in 4 places:" in text
-    assert all(f"    {file}\n" in text for file in files)
+    shown = text(checked.verdict, TREE)
+    assert shown.count("FAIL scenario-file: x") == 1
+    assert "the same finding in 4 places:" in shown
+    assert all(f"    {file}\n" in shown for file in files)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from compliance.submission.system import find_system_file
 from runs.errors import InputError, SetupError
 from runs.record.fingerprint import changes
 from runs.record.layout import CampaignDir
 from runs.record.manifest import RunPlan
 from scenarios.campaign.campaign_config import Campaign, load_campaign, missing_scenarios
 from scenarios.campaign.tuned_rates import refuse_other_content
-from scenarios.command_line.tree_options import system_file
 from scenarios.resumed import held
 from tests.conftest import ROOT
 
@@ -141,13 +141,13 @@ def test_the_system_file_is_recorded_with_one_path(tmp_path: Path, monkeypatch: 
         results[-1].mkdir(parents=True)
         place.configuration.write_text(json.dumps({"asked": {"system": name}}))
     for folders in ([results[0]], [results[0].parents[3], results[1]]):
-        description = system_file(None, folders)
+        description = find_system_file(None, folders)
         assert description is not None
         assert description.fields == {"status": "available"}
     with pytest.raises(InputError, match="campaigns name different system files"):
-        system_file(None, results)
-    assert system_file(Path("system.yaml"), results) is not None
-    assert system_file(None, [tmp_path]) is None
+        find_system_file(None, results)
+    assert find_system_file(Path("system.yaml"), results) is not None
+    assert find_system_file(None, [tmp_path]) is None
 
 
 def test_audits_are_planned_for_each_scenario(tmp_path: Path) -> None:

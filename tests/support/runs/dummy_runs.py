@@ -8,10 +8,11 @@ from typing import Any
 from zlib import crc32
 
 from compliance.judge.record import record
+from compliance.judge.text import text
 from compliance.results.details import ResultVerdict
 from compliance.results.find_results import find_results
 from compliance.results.policy import verify_result
-from compliance.results.text import result_text
+from compliance.results.text import RESULT
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.support.files.editing import reseal
@@ -54,7 +55,7 @@ def verify_one_result(*folders: Path, **options: Any) -> ResultVerdict:
     (result,) = find_results(list(folders))
     verdict = verify_result(result, **options)
     json.dumps(record(verdict))
-    line = result_text(verdict).splitlines()[3]
+    line = text(verdict, RESULT).splitlines()[3]
     assert line.startswith(("TEST PASS", "no target applies")) == (verdict.exit_code() == ExitCode.OK)
     return verdict
 

@@ -1,0 +1,141 @@
+"""The modules that judge paths for a command: one for LoadGen's runs and trees, one for MLPerf Endpoints.
+
+They are imported by name, so that a command imports only the rules of its inputs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from compliance.judge.text import TextLayout
+from compliance.judge.verdict import Each, Policy, Subject, Verdict, in_turn, judge
+from runs.benchmark import Scenario
+from runs.errors import InputError
+from runs.harness import PROGRAM
+from runs.mlperf_endpoints.find_folders import is_for_endpoints
+from runs.mlperf_endpoints.layout import is_run_folder
+from runs.rounds import Round
+
+if TYPE_CHECKING:  # The modules of the sources import this module.
+    from compliance.results.scoring import ScoreSources
+
+CommandName = Literal["verify", "check", "submit"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user requests of a command."""
+
+    scores: "ScoreSources"  # dataset and model for rescoring
+    options: Sequence[str] = ()  # options on the command line, such as "--round"
+    official: bool = False  # True: official rules count for each run
+    round: Round | None = None  # round whose rules and seeds apply; None: the round that the seeds name
+    seed_sets: Path | None = None  # a newer seedset.yaml for MLPerf Endpoints
+    scenario: Scenario | None = None  # scenario that the runs claim
+    only: str | None = None  # mode of the runs to check; None: both modes
+    against: tuple[Path, ...] = ()  # trees, whose runs may not be in the checked tree
+    runs: tuple[Path, ...] = ()  # directories of the runs from which the tree was built
+    system: Path | None = None  # --system and --source of the `submit` that built the tree
+    source: Path | None = None
+    checker: Path | None = None  # the official checker
+    strict: bool = False  # True: warnings count as failures
+
+
+@dataclass(frozen=True)
+class Case:
+    """A verdict to reach."""
+
+    subject: Subject
+    policy: Policy
+    layout: TextLayout  # what the command prints of the verdict
+    each: Each = in_turn  # function that applies the policy to the parts of the subject
+    complete: Callable[[Verdict[Any]], None] | None = None  # adds to the verdict what needs other programs or runs
+    home: Path = Path()  # directory of the subject
+    is_own: bool = False  # True: this harness wrote the directory, so the verdict belongs into it
+
+    def judge(self) -> Verdict[Any]:
+        """Apply the policy to the subject, and complete the verdict."""
+        verdict = judge(self.subject, self.policy, self.each)
+        if self.complete is not None:
+            self.complete(verdict)
+        return verdict
+
+
+class Sources(NamedTuple):
+    """The modules of a command."""
+
+    loadgen: str  # for LoadGen's runs and trees
+    endpoints: str  # for MLPerf Endpoints
+    is_for_endpoints: Callable[[Path], bool]
+    refused: tuple[str, ...]  # options without effect on MLPerf Endpoints
+
+
+SOURCES: dict[CommandName, Sources] = {
+    "verify": Sources(
+        "compliance.results.policy",
+        "compliance.mlperf_endpoints.verdict",
+        is_run_folder,
+        ("--accuracy-only", "--scenario", "--document"),
+    ),
+    "check": Sources(
+        "compliance.trees.source",
+        "compliance.mlperf_endpoints.submission",
+        is_for_endpoints,
+        ("--round", "--against", "--report", "--system", "--source"),
+    ),
+    "submit": Sources(
+        "compliance.submission.build",
+        "compliance.submission.build_points",
+        is_for_endpoints,
+        ("--division", "--round", "--documentation", "--system", "--source"),
+    ),
+}
+_ENDPOINTS_ONLY = "--seed-sets"
+
+
+def modules_for(
+    command: CommandName, paths: Sequence[Path], options: Sequence[str] = ()
+) -> list[tuple[Any, list[Path]]]:
+    """Return the modules that judge the paths of a command, each with its paths.
+
+    Args:
+        options: Options on the command line.
+
+    Raises:
+        InputError: If an option has no effect.
+    """
+    sources = SOURCES[command]
+    for_endpoints = list(dict.fromkeys(filter(sources.is_for_endpoints, paths)))
+    others = [path for path in paths if path not in for_endpoints]
+    if for_endpoints and (refused := ", ".join(option for option in options if option in sources.refused)):
+        problem = f"{refused}: not supported for {for_endpoints[0]}, which is from MLPerf Endpoints"
+        raise InputError(problem, f"remove {refused}")
+    if not for_endpoints and _ENDPOINTS_ONLY in options:
+        raise InputError(f"{_ENDPOINTS_ONLY}: only for MLPerf Endpoints", f"remove {_ENDPOINTS_ONLY}")
+    inputs = ((sources.loadgen, others), (sources.endpoints, for_endpoints))
+    return [(import_module(name), inputs_of_module) for name, inputs_of_module in inputs if inputs_of_module]
+
+
+def module_for(command: CommandName, paths: Sequence[Path], options: Sequence[str] = ()) -> Any:
+    """Return the module for all paths of a command.
+
+    Raises:
+        InputError: If an option has no effect, or only some of the paths are from MLPerf Endpoints.
+    """
+    (module, inputs), *more = modules_for(command, paths, options)
+    if more:
+        problem = f"{more[0][1][0]} is from MLPerf Endpoints, {inputs[0]} is not"
+        raise InputError(problem, f"use one `{PROGRAM} {command}` for each of them")
+    return module
+
+
+def find(command: CommandName, paths: Sequence[Path], request: Request) -> list[Case]:
+    """Return the cases of a command. Those of LoadGen come first.
+
+    Raises:
+        InputError: If a path has nothing for the command, or an option has no effect.
+    """
+    modules = modules_for(command, paths, request.options)
+    return [case for module, inputs in modules for case in module.find(inputs, request)]
