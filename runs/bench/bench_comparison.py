@@ -6,20 +6,19 @@ of the run and are not compared. The noise comes from equal runs of one bench: t
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from runs.bench.bench_circumstances import deciding_command, different_circumstances
 from runs.bench.bench_record import BenchRecord, BenchRun, Best, LoadKind
+from runs.numbers.intervals import error_of_each, pooled_variance, student_quantile, weighted_sum
 from runs.record.fingerprint import differences, value_text
 from runs.wording import counted, milliseconds, shortened_list
 
 RESOLUTION = 0.01  # changes up to this share are never called different
 QUEUE = 1.5  # factor on the noise of TTFT, whose differences are not normally distributed near saturation
-# Quantiles of Student's t for 95% intervals, by degrees of freedom from 1.
-_QUANTILES = (12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 _MAX_CHANGES = 6  # changes of the system in a line
 UNDECLARED = "the server's options are not recorded; declare them with --metadata KEY=VALUE or --api-declaration FILE"
 
@@ -117,7 +116,7 @@ def compare_benches(records: Sequence[BenchRecord]) -> Comparison:
     for candidate, candidate_conditions in zip(candidates, conditions[1:], strict=True):
         for name in differences(conditions[0], candidate_conditions):
             unequal[name] = [condition.get(name) for condition in conditions]
-        if not unequal and not _measures(base, candidate) and _best(base, candidate) is None:
+        if not unequal and _tested(base, candidate) == (None, []):
             unequal["loads"] = [
                 ", ".join(sorted({_load_text(_load(run)) for run in _done(record)})) for record in records
             ]
@@ -130,7 +129,7 @@ def compare_benches(records: Sequence[BenchRecord]) -> Comparison:
 
 
 def _compare_with_base(base: BenchRecord, candidate: BenchRecord) -> ComparedBench:
-    best, measures = _best(base, candidate), _measures(base, candidate)
+    best, measures = _tested(base, candidate)
     changed, lines = list(_changed(base, candidate)), list(_lines(base, candidate, best, measures))
     sentence = f"{candidate.label} against {base.label}: {'; '.join(lines)}"
     change_text, pairs = _change_text(base, candidate, changed), list(_pairs(base, candidate))
@@ -246,17 +245,37 @@ def _values(record: BenchRecord, quantity: _Quantity) -> dict[LoadLevel, list[fl
     return values
 
 
-def _measures(base: BenchRecord, candidate: BenchRecord) -> list[ComparedQuantity]:
+def _tested(base: BenchRecord, candidate: BenchRecord) -> tuple[ComparedQuantity | None, list[ComparedQuantity]]:
+    """Return the best rate and the other quantities. The error of 5% applies to all of them together (Holm's method).
+
+    Each quantity that differs leaves a larger error to the others.
+    """
+    best, measures = _best(base, candidate, 1), _measures(base, candidate, 1)
+    total = undecided = len(measures) + (best is not None)
+    while undecided:
+        best, measures = _best(base, candidate, undecided), _measures(base, candidate, undecided)
+        different = sum(bool(quantity.is_different) for quantity in (best, *measures) if quantity is not None)
+        if total - different >= undecided:
+            break
+        undecided = total - different
+    return best, measures
+
+
+def _measures(base: BenchRecord, candidate: BenchRecord, statements: int) -> list[ComparedQuantity]:
     """Return the changes over equal loads. With different numbers of accelerators, no load is equal."""
     if _per_accelerator(base, candidate):
         return []
-    measures = [one for quantity in _QUANTITIES if (one := _measure(base, candidate, quantity)) is not None]
-    if any(measure.unit == "ms" for measure in measures) or (latency := _measure(base, candidate, _LATENCY)) is None:
+    changes = (_measure(base, candidate, quantity, statements) for quantity in _QUANTITIES)
+    measures = [change for change in changes if change is not None]
+    if any(measure.unit == "ms" for measure in measures):
         return measures
-    return [*measures, latency]  # a server that does not stream has no first tokens
+    latency = _measure(base, candidate, _LATENCY, statements)  # a server that does not stream has no first tokens
+    return measures if latency is None else [*measures, latency]
 
 
-def _measure(base: BenchRecord, candidate: BenchRecord, quantity: _Quantity) -> ComparedQuantity | None:
+def _measure(
+    base: BenchRecord, candidate: BenchRecord, quantity: _Quantity, statements: int
+) -> ComparedQuantity | None:
     base_values, candidate_values = _values(base, quantity), _values(candidate, quantity)
     loads = [load for load in base_values if load in candidate_values]
     if not loads:
@@ -264,9 +283,11 @@ def _measure(base: BenchRecord, candidate: BenchRecord, quantity: _Quantity) -> 
     base_mean, mean = (fmean(fmean(values[load]) for load in loads) for values in (base_values, candidate_values))
     load_text = _load_text(loads[0]) if len(loads) == 1 else counted(len(loads), "equal load")
     name = quantity.name if quantity.kinds == ("offline",) else f"{quantity.name} at {load_text}"
-    # The variance of the change is that of one run times this number.
-    spread = sum(1 / len(base_values[load]) + 1 / len(candidate_values[load]) for load in loads) / len(loads) ** 2
-    noise, reason = _noise((base, candidate), quantity, quantity.scale * math.sqrt(spread / 2))
+    counts = {load: (len(base_values[load]), len(candidate_values[load])) for load in loads}
+    weights: dict[LoadLevel | None, float] = {
+        load: quantity.scale**2 * (1 / before + 1 / after) / len(loads) ** 2 for load, (before, after) in counts.items()
+    }
+    noise, reason = _noise((base, candidate), quantity, weights, statements)
     is_different = _differs(abs(mean - base_mean), noise)
     is_faster = (mean < base_mean) == (quantity.unit == "ms")
     medians = quantity._replace(value_of=quantity.median_of)
@@ -293,30 +314,49 @@ def _share(noise: float | None, change: float) -> float | None:
     return None if noise is None else abs(math.expm1(math.copysign(noise, change)))
 
 
-def _noise(records: Sequence[BenchRecord], quantity: _Quantity, scale: float) -> tuple[float | None, str]:
-    """Return the noise of a difference, and its source: equal runs of a bench, without them those of TPOT.
+def _noise(
+    records: Sequence[BenchRecord], quantity: _Quantity, weights: Mapping[LoadLevel | None, float], statements: int
+) -> tuple[float | None, str]:
+    """Return the smallest change that counts, as a logarithm, and the source of the noise.
+
+    The source is the equal runs of the quantity, without them those of TPOT. Noise depends on the load, so equal runs
+    at the compared loads decide. Without them, those at other loads do.
 
     Args:
-        scale: factor on the noise of the difference between two runs.
+        weights: variance of the change from each compared load, as a multiple of the variance of one run.
+        statements: number of statements that share the error.
     """
     for source in dict.fromkeys((quantity, _TPOT)):
-        by_label = {record.label: {load: group for load, group in _values(record, source).items() if len(group) > 1}
-                    for record in records}  # fmt: skip
-        groups = [group for by_load in by_label.values() for group in by_load.values()]
-        if freedom := sum(len(group) - 1 for group in groups):
-            squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
-            difference = math.sqrt(2 * squares / freedom)
-            loads = {load for by_load in by_label.values() for load in by_load}
+        groups = [_EqualRuns(record.label, load, values) for record in records
+                  for load, values in _values(record, source).items() if len(values) > 1]  # fmt: skip
+        groups = [group for group in groups if group.load in weights] or groups
+        if groups:
+            loads = list(dict.fromkeys(group.load for group in groups))
+            pooled = pooled_variance([group.values for group in groups])
+            parts = [pooled_variance([group.values for group in groups if group.load == load]) for load in loads]
+            # A load without equal runs has the variance of all equal runs together.
+            elsewhere = sum(weight for load, weight in weights.items() if load not in loads) / pooled.freedom
+            variance = weighted_sum(
+                [weights.get(load, 0.0) + elsewhere * part.freedom for load, part in zip(loads, parts, strict=True)],
+                parts,
+            )
+            quantile = student_quantile(error_of_each(statements), variance.freedom)
             load_text = _load_text(*loads) if len(loads) == 1 else f"{len(loads)} loads"
-            labels = " and ".join(label for label, by_load in by_label.items() if by_load)
-            runs = f"{sum(map(len, groups))} equal runs at {load_text} ({labels})"
-            quantile = _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else 1.96 + 2.7 / freedom
-            noise = max(RESOLUTION, quantile * difference * scale)
-            return noise, f"{source.name} of {runs} differs by {math.expm1(difference):.1%}"
+            labels = " and ".join(dict.fromkeys(group.label for group in groups))
+            runs = f"{sum(len(group.values) for group in groups)} equal runs at {load_text} ({labels})"
+            difference = math.expm1(math.sqrt(2 * pooled.value))
+            noise = max(RESOLUTION, quantile * math.sqrt(variance.value))
+            return noise, f"{source.name} of {runs} differs by {difference:.1%}"
     return None, "not tested against noise, because neither bench repeats a run"
 
 
-def _best(base: BenchRecord, candidate: BenchRecord) -> ComparedQuantity | None:
+class _EqualRuns(NamedTuple):
+    label: str
+    load: LoadLevel
+    values: list[float]
+
+
+def _best(base: BenchRecord, candidate: BenchRecord, statements: int) -> ComparedQuantity | None:
     """Return the change of the best rate; None if both best rates only show where the measurement ended."""
     base_best, best = base.best, candidate.best
     if base_best is None or best is None or min(len(base.runs), len(candidate.runs)) == 1:
@@ -328,7 +368,7 @@ def _best(base: BenchRecord, candidate: BenchRecord) -> ComparedQuantity | None:
     base_rate, rate = (low and low / (count or 1) for low, count in zip((base_best.low, best.low), counts, strict=True))
     change = None if base_rate is None or rate is None else rate / base_rate - 1
     lost, gained = _gap(best, base_best, counts[::-1]), _gap(base_best, best, counts)
-    noise, reason = _noise((base, candidate), _TPOT, 1.0)
+    noise, reason = _noise((base, candidate), _TPOT, {None: 2.0}, statements)  # two runs, at no common load
     distance = abs(math.log1p(change or 0))
     is_different = _differs(distance if noise is None else max(lost, gained), noise)
     is_faster = base_rate is None or (rate is not None and rate > base_rate)

@@ -1,4 +1,4 @@
-"""Confidence intervals of changes between systems, for `ab`.
+"""Confidence intervals of changes between systems, for `ab` and `compare`.
 
 `anytime_interval` holds at every look: a measurement may stop as soon as the interval is narrow enough. It inverts the
 scale-invariant mixture of t-tests, with a normal prior on the effect in standard deviations: the Bayes factor of Gönen
@@ -8,6 +8,7 @@ Sequential Analysis 44 (2025). By Ville's inequality, it exceeds 1/error at some
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +47,45 @@ class Interval:
 def error_of_each(quantities: int) -> float:
     """Return the error of each statement, so that all statements together have the error `ERROR` (Bonferroni)."""
     return ERROR / max(1, quantities)
+
+
+def student_quantile(error: float, freedom: float) -> float:
+    """Return the two-sided quantile of Student's t, for one look that is fixed in advance.
+
+    Args:
+        freedom: degrees of freedom, at least 1.
+    """
+    from scipy import stats  # importing it takes 0.5 s, and most commands do not need it
+
+    return float(stats.t.ppf(1 - error / 2, freedom))
+
+
+@dataclass(frozen=True)
+class Variance:
+    """An estimated variance, with its degrees of freedom."""
+
+    value: float
+    freedom: float
+
+
+def pooled_variance(groups: Sequence[Sequence[float]]) -> Variance:
+    """Return the variance of values whose groups have different means.
+
+    Args:
+        groups: groups of at least two values.
+    """
+    freedom = sum(len(group) - 1 for group in groups)
+    squares = sum(float(np.var(group)) * len(group) for group in groups)
+    return Variance(squares / freedom, freedom)
+
+
+def weighted_sum(weights: Sequence[float], variances: Sequence[Variance]) -> Variance:
+    """Return the weighted sum of independent variances, with its degrees of freedom (Welch and Satterthwaite)."""
+    parts = [weight * variance.value for weight, variance in zip(weights, variances, strict=True)]
+    total = sum(parts)
+    uncertainty = sum(part**2 / variance.freedom for part, variance in zip(parts, variances, strict=True))
+    freedom = total**2 / uncertainty if uncertainty else sum(variance.freedom for variance in variances)
+    return Variance(total, freedom)
 
 
 def anytime_interval(values: Values, error: float) -> Interval:

@@ -112,7 +112,7 @@ def test_only_runs_at_equal_loads_are_paired() -> None:
          "a change counts from +1.0%"),
         (Best(low=36, high=38), Best(low=36, high=38), 1.04,
          "36 → 36 queries/s (+0.0%): not distinguishable; mean TPOT of 4 equal runs at 36 queries/s (a and b) differs "
-         "by 2.8%; a change counts from +12.7%"),
+         "by 2.8%; a change counts from +27.9%"),
         (Best(low=36, high=38), Best(low=37.5, high=39), 1.0,
          "36 → 37.5 queries/s (+4.2%): not distinguishable; it is within the distance of the measured rates"),
     ],
@@ -187,22 +187,47 @@ def test_an_undecided_change_names_the_command_that_decides() -> None:
     assert compare_pair(*served).lines[-1].endswith(' ab --serve "one" --serve "two"')
 
 
-def count_different_pairs(speed: float, *, of_run: float, like: bool) -> int:
+def count_different_pairs(speed: float, *, of_run: float, like: bool, repeats: int) -> int:
     """Count the pairs of ten that are called different, if the second engine has this speed."""
     rng, count = random.Random(f"{speed} {of_run}"), 0
     for _ in range(10):
-        base = simulate_bench("a", speed=1, noise=0.05, rng=rng, of_run=of_run)
+        base = simulate_bench("a", speed=1, noise=0.05, rng=rng, of_run=of_run, repeats=repeats)
         rates = list(dict.fromkeys(run.asked_qps for run in base.runs)) if like else ()
-        comparison = compare_pair(
-            base, simulate_bench("b", speed=speed, noise=0.05, rng=rng, of_run=of_run, like=rates)
-        )
+        candidate = simulate_bench("b", speed=speed, noise=0.05, rng=rng, of_run=of_run, like=rates, repeats=repeats)
+        comparison = compare_pair(base, candidate)
         count += any(one is not None and one.is_different for one in (comparison.best, *comparison.measures))
     return count
 
 
-@pytest.mark.parametrize(("of_run", "like"), [(0.0, False), (0.02, True)], ids=["queries", "runs"])
-def test_noise_is_not_reported_and_a_difference_of_a_tenth_is(of_run: float, like: bool) -> None:
+@pytest.mark.parametrize(
+    ("of_run", "like", "repeats"), [(0.0, False, 1), (0.02, True, 3)], ids=["one-repeated-rate", "noisy-runs"]
+)
+def test_noise_is_not_reported_and_a_difference_of_a_tenth_is(of_run: float, like: bool, repeats: int) -> None:
     """The noise is 5% per query, and optionally 2% per run."""
-    assert count_different_pairs(1.0, of_run=of_run, like=like) <= 1
-    assert count_different_pairs(0.9, of_run=of_run, like=like) >= 9
-    assert count_different_pairs(1.1, of_run=of_run, like=like) >= 9
+    assert count_different_pairs(1.0, of_run=of_run, like=like, repeats=repeats) <= 1
+    assert count_different_pairs(0.9, of_run=of_run, like=like, repeats=repeats) >= 9
+    assert count_different_pairs(1.1, of_run=of_run, like=like, repeats=repeats) >= 9
+
+
+def test_noise_of_runs_is_not_reported_with_one_repeated_rate() -> None:
+    assert count_different_pairs(1.0, of_run=0.02, like=True, repeats=1) <= 1
+
+
+def with_tpot(record: BenchRecord, factors: dict[int, float]) -> BenchRecord:
+    """Return a bench whose runs have their mean TPOT multiplied by the factor of their number."""
+    runs = [
+        run if run.tpot is None else run.model_copy(
+            update={"tpot": run.tpot.model_copy(update={"mean": run.tpot.mean * factors.get(run.number, 1.0)})}
+        )
+        for run in record.runs
+    ]  # fmt: skip
+    return record.model_copy(update={"runs": runs})
+
+
+def test_noise_at_another_load_does_not_count() -> None:
+    """Both benches repeat 36 queries/s with 0% noise. The base also repeats 99 queries/s, with much noise."""
+    runs = [*bench("a").runs, bench_run(7, 99.0), bench_run(8, 99.0)]
+    (tpot,) = [one for one in compare_pair(with_tpot(bench("a", runs=runs), {7: 2.0}), bench("b")).measures
+               if one.name.startswith("mean TPOT")]  # fmt: skip
+    assert tpot.noise == pytest.approx(0.01, abs=1e-3)
+    assert "equal runs at 36 queries/s" in tpot.reason

@@ -10,6 +10,9 @@ from runs.numbers.intervals import (
     interval_of_series,
     lag_one,
     needed_factor,
+    pooled_variance,
+    student_quantile,
+    weighted_sum,
 )
 
 
@@ -55,3 +58,22 @@ def test_all_statements_share_the_error() -> None:
 def test_a_quarter_of_the_width_needs_sixteen_times_the_values() -> None:
     interval = anytime_interval(np.random.default_rng(4).normal(0, 0.1, 50), 0.05)
     assert needed_factor(interval, np.expm1(interval.half_width / 4)) == pytest.approx(16)
+
+
+def test_quantiles_of_student_are_those_of_tables() -> None:
+    assert student_quantile(0.05, 1) == pytest.approx(12.706, abs=1e-3)
+    assert student_quantile(0.05, 10) == pytest.approx(2.228, abs=1e-3)
+
+
+def test_groups_with_different_means_have_a_common_variance() -> None:
+    variance = pooled_variance([[1.0, 3.0], [10.0, 10.0, 13.0]])
+    assert (variance.value, variance.freedom) == (pytest.approx((2 + 6) / 3), 3)
+
+
+def test_a_sum_of_unequal_variances_has_the_freedom_of_the_largest() -> None:
+    large, small = pooled_variance([[0.0, 100.0]]), pooled_variance([[0.0, 0.1]] * 8)
+    total = weighted_sum([0.5, 0.5], [large, small])
+    assert total.value == pytest.approx(2500, rel=1e-3)
+    assert total.freedom == pytest.approx(1, abs=1e-3)
+    equal = weighted_sum([1.0, 1.0], [large, large])
+    assert equal.freedom == pytest.approx(2)
