@@ -1,5 +1,6 @@
 """The lines of a comparison: its table and its sentences."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from runs.ab.ab_record import AbChange, AbRecord
@@ -103,19 +104,32 @@ def _sentence(name: str, changes: Sequence[AbChange], precision: float) -> str:
     equal = [change for change in main if change.verdict == "equal"]
     undecided = [change for change in main if change.verdict == "undecided"]
     parts = []
-    if different:
-        shown = [change for change in different if change.is_main] or different
+    if shown := [change for change in different if change.is_main] + _tails(different, main) or different:
         parts.append(f"{name} has " + " and ".join(_difference(change) for change in shown))
     within = f"equal within {precision * 100:.3g}%"
-    if equal:
-        if len(equal) == len(main):
-            parts.append(f"{name}: all means are {within}")
-        else:
-            rest = "the other means are" if different and not undecided else _names(equal)
-            parts.append(f"{rest} {within}")
+    if equal and len(equal) == len(main):
+        parts.append(f"all means are {within}" if parts else f"{name}: all means are {within}")
+    elif equal:
+        rest = "the other means are" if different and not undecided else _names(equal)
+        parts.append(f"{rest} {within}")
     if undecided:
         parts.append(f"{_names(undecided)} undecided")
     return "; ".join(parts)
+
+
+def _tails(different: Sequence[AbChange], main: Sequence[AbChange]) -> list[AbChange]:
+    """Return the highest percentile of each latency whose interval is disjoint from that of the mean."""
+    means = {change.quantity.split()[0]: _interval(change) for change in main}
+    tails: dict[str, AbChange] = {}
+    for change in different:
+        latency, (low, high) = change.quantity.split()[0], _interval(change)
+        if not change.is_main and latency in means and (low > means[latency][1] or high < means[latency][0]):
+            tails[latency] = change
+    return [*tails.values()]
+
+
+def _interval(change: AbChange) -> tuple[float, float]:
+    return (-math.inf if change.low is None else change.low), (math.inf if change.high is None else change.high)
 
 
 def _names(changes: Sequence[AbChange]) -> str:

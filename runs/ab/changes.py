@@ -31,6 +31,7 @@ _BATCH_S = 1.0
 # Queries of one system that a percentile of a batch or block needs.
 _NEEDED = {50: 10, 90: 30, 99: 300}
 ENOUGH_OF_CHANGE = 1 / 3  # a half-width below this share of the change is precise enough
+MIN_BLOCKS = 2  # blocks that show whether a change is constant
 
 
 @dataclass(frozen=True)
@@ -248,6 +249,18 @@ def is_precise(change: AbChange, precision: float) -> bool:
         return False
     half = (change.high - change.low) / 2
     return half <= max(precision, ENOUGH_OF_CHANGE * abs(change.change) if change.verdict != "equal" else 0.0)
+
+
+def is_settled(changes: Sequence[AbChange], blocks: int, precision: float) -> bool:
+    """Return whether a load needs no more blocks: each mean is precise, and its change is constant.
+
+    Args:
+        changes: changes of the load.
+        blocks: number of its blocks, or of its pairs of blocks.
+    """
+    main = [change for change in changes if change.is_main]
+    is_constant = all(change.drift is None for change in main)
+    return blocks >= MIN_BLOCKS and bool(main) and is_constant and all(is_precise(one, precision) for one in main)
 
 
 def changes_of(

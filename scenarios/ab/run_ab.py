@@ -12,7 +12,7 @@ from rich.console import Console
 from runs.ab import ab_text
 from runs.ab.ab_record import AB_FILE, AbBlock, AbLoad, AbRecord, AbSystem, read_ab_record, write_ab
 from runs.ab.block_queries import SystemQueries, read_block
-from runs.ab.changes import Turns, changes_of, is_precise, levels_of
+from runs.ab.changes import Turns, changes_of, is_settled, levels_of
 from runs.bench.best_rate import rounded_rate
 from runs.bench.circumstances import CACHED_SHARE
 from runs.bench.measure import failed_run, measure_run
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 MAX_FAILED_BLOCKS = 2
 OVERHEAD_S = 6.0  # time of a block's start and checks, for the plan
-INTERLEAVED_S = (20.0, 40.0, 60.0)  # durations of the first blocks of a load; the last value for all later blocks
+INTERLEAVED_S = (20.0, 20.0, 40.0, 60.0)  # durations of the first blocks of a load; later blocks have the last one
 TURN_QUERIES, SHORTEST_TURN_S, LONGEST_TURN_S = 30, 5.0, 60.0
 WARM_UP_S = 8.0
 OFFLINE_QUERIES, MAX_OFFLINE_QUERIES, OFFLINE_S = 16, 8192, 12.0
-SATURATED_BLOCKS = 2  # blocks after which a saturated load ends
+SATURATED_BLOCKS = 2  # blocks, or pairs of blocks, after which a saturated load ends
 TURN_STARTS = 2.0  # a turn lasts at least this multiple of the start of its system
 FAILED_SHARE, SHORT_SHARE, TOKENS_SHARE, LATE_SHARE = 0.01, 0.01, 0.01, 0.05
 FOREIGN_SHARE = 0.2  # other processes used so much more of the cores' time than in the median block
@@ -238,7 +238,7 @@ class _Session:
 
     def _interleave(self) -> None:
         while (load := self._next_load()) is not None:
-            pair = sum(block.load == load for block in self._record.blocks)
+            pair = 1 + max((block.pair for block in self._record.blocks if block.load == load), default=-1)
             block_s = self._ab.block_s or INTERLEAVED_S[min(pair, len(INTERLEAVED_S) - 1)]
             qps = self._record.loads[load].qps
             assert qps is not None
@@ -257,12 +257,10 @@ class _Session:
 
     def _is_done(self, load: int) -> bool:
         record = self._record
+        blocks = len({block.pair for block in record.blocks if block.load == load})
         if record.saturated_at(load):
-            return sum(block.load == load for block in record.blocks) >= SATURATED_BLOCKS * (
-                1 if record.method == "interleaved" else len(record.systems)
-            )
-        main = [change for change in record.changes if change.load == load and change.is_main]
-        return bool(main) and all(is_precise(change, record.precision) for change in main)
+            return blocks >= SATURATED_BLOCKS
+        return is_settled([change for change in record.changes if change.load == load], blocks, record.precision)
 
     # Turns -----------------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,9 @@ SLOWER = change_of("TPOT mean", 0.05, "slower")
 SLIGHTLY = change_of("TPOT mean", 0.02, "slower")
 EQUAL = change_of("TTFT mean", 0.001, "equal")
 UNDECIDED = change_of("TTFT mean", 0.02, "undecided", 0.05)
+SLIGHT = change_of("TPOT mean", 0.006, "slower")
+TAIL = change_of("TPOT p99", 0.3, "slower", 0.1).model_copy(update={"is_main": False})
+LIKE_THE_MEAN = change_of("TPOT p90", 0.05, "slower").model_copy(update={"is_main": False})
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,12 @@ def test_the_exit_code_follows_from_the_verdicts(record: AbRecord, code: ExitCod
     [
         (record_of(SLOWER, EQUAL), ["B has a longer TPOT (+5.0%); the other means are equal within 2%."]),
         (record_of(EQUAL), ["B: all means are equal within 2%."]),
+        (
+            record_of(change_of("TPOT mean", 0.001, "equal"), EQUAL, TAIL),
+            ["B has a longer TPOT p99 (+30.0%); all means are equal within 2%."],
+        ),
+        (record_of(SLIGHT, TAIL), ["B has a longer TPOT (+0.6%) and a longer TPOT p99 (+30.0%)."]),
+        (record_of(SLOWER, LIKE_THE_MEAN), ["B has a longer TPOT (+5.0%)."]),
         (record_of(SLOWER, UNDECIDED), ["B has a longer TPOT (+5.0%); TTFT mean is undecided."]),
         (record_of(saturated=(1,)), ["B is slower: saturated at 8 queries/s."]),
         (record_of(saturated=(0,)), ["B is faster: A is saturated at 8 queries/s, and B is not."]),

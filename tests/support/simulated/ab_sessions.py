@@ -1,11 +1,14 @@
 """Comparisons of systems with planted changes, in virtual time: nothing sleeps and no process starts.
 
-`python -m tests.support.simulated.ab_sessions` prints the table of docs/ab.md.
+`python -m tests.support.simulated.ab_sessions` prints the tables of docs/ab.md; `… errors N` prints the errors of N
+sessions of equal systems for each noise and method.
 
 The noise model. The machine has a common speed: a drift over the session, and an autoregressive part that changes
-within seconds. Each query has a speed of its own, and each system a slow autoregressive part.
+within seconds. Each query has a speed of its own, and each system a slow autoregressive part. In turns, the common part
+changes within a minute, so that it differs between the blocks of a pair, and neighboring blocks are correlated.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,13 +17,16 @@ from numpy.typing import NDArray
 
 from runs.ab.ab_record import AbChange
 from runs.ab.block_queries import SystemQueries
-from runs.ab.changes import changes_of, is_precise
+from runs.ab.changes import Turns, changes_of, is_settled
 
 Values = NDArray[np.float64]
 PRECISION = 0.02
+NOISES = (0.01, 0.05, 0.2)
 START_S = 5.0  # time between two blocks
-DURATIONS_S = (20.0, 40.0, 60.0)
+DURATIONS_S = (20.0, 20.0, 40.0, 60.0)
+TURN_S = 10.0
 SHARED_S, OWN_S = 20.0, 3.0  # correlation times of the speed of the machine and of a system
+TURNS_SHARED_S = 60.0  # correlation time of the speed of the machine between blocks
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Planted:
 
     ttft: Callable[[Values], Values] = np.ones_like
     tpot: Callable[[Values], Values] = np.ones_like
-    tail: float = 0.0  # share of the TTFT and TPOT that is added to the slowest 2% of the queries
+    tail: float = 0.0  # share of the TTFT and TPOT that is added to the slowest 3% of the queries
 
 
 @dataclass
@@ -59,13 +65,20 @@ class Machine:
             course[place] = value
         return course
 
-    def block(self, systems: Sequence[Planted], start_s: float, block_s: float, qps: float) -> list[SystemQueries]:
-        """Return the queries of an interleaved run."""
+    def block(
+        self, systems: Sequence[Planted], start_s: float, block_s: float, qps: float, common: float | None = None
+    ) -> list[SystemQueries]:
+        """Return the queries of a run that measures these systems.
+
+        Args:
+            common: logarithm of the machine's speed in the block, without drift. Default: it changes within the block.
+        """
         count = max(round(qps * block_s), 10)
         gaps_s = self.generator.exponential(1 / (qps * len(systems)), count * len(systems))
         arrived_s = np.cumsum(gaps_s)
         times_s = start_s + arrived_s
-        speed = self.course(times_s, self.shared_noise, SHARED_S) + self.drift * times_s / self.session_s
+        speed = self.course(times_s, self.shared_noise, SHARED_S) if common is None else np.full_like(times_s, common)
+        speed += self.drift * times_s / self.session_s
         if self.burst is not None:
             speed += np.log(2) * ((times_s > self.burst[0]) & (times_s < self.burst[1]))
         places = np.stack([self.generator.permutation(len(systems)) for _ in range(count)])
@@ -76,7 +89,7 @@ class Machine:
             noise = self.generator.normal(0, self.query_noise, (2, count))
             ttft_s = 0.05 * np.exp(own + noise[0]) * system.ttft(times_s[mine])
             tpot_s = 0.01 * np.exp(own + noise[1] / 4) * system.tpot(times_s[mine])
-            slow = self.generator.random(count) < 0.02
+            slow = self.generator.random(count) < 0.03
             # Each system has a tail, and a planted tail is longer.
             factor = np.where(slow, 1.6 * (1 + system.tail), 1.0)
             ttft_s, tpot_s = ttft_s * factor, tpot_s * factor
@@ -124,31 +137,70 @@ def session(
         changes = changes_of(blocks, "server", load=0, systems=len(systems), loads=1, precision=PRECISION,
                              elapsed_s=elapsed_s)  # fmt: skip
         steps.append(changes)
-        if stops and all(is_precise(change, PRECISION) for change in changes if change.is_main):
+        if stops and is_settled(changes, len(blocks), PRECISION):
             break
     return SimulatedSession(steps, elapsed_s)
 
 
-def main(sessions: int = 50) -> None:
+def session_in_turns(machine: Machine, *systems: Planted, qps: float = 3.0, pairs: int = 40) -> SimulatedSession:
+    """Simulate systems that take turns in the order A B B A, with a look after each pair.
+
+    The machine's shared noise is that of a block.
+    """
+    turns: Turns = {}
+    steps: list[list[AbChange]] = []
+    starts_s = np.arange(pairs * len(systems)) * (TURN_S + START_S)
+    speeds = machine.course(starts_s, machine.shared_noise, TURNS_SHARED_S)
+    for number, (start_s, speed) in enumerate(zip(starts_s, speeds, strict=True)):
+        pair, place = divmod(number, len(systems))
+        system = place if pair % 2 == 0 else len(systems) - 1 - place
+        (queries,) = machine.block([systems[system]], start_s, TURN_S, qps, speed)
+        tokens_per_s = float(queries.output_tokens.sum() / queries.done_s.max())
+        turns.setdefault(pair, {})[system] = [(queries, tokens_per_s)]
+        if place == len(systems) - 1:
+            steps.append(
+                changes_of(
+                    turns, "server", load=0, systems=len(systems), loads=1, precision=PRECISION, elapsed_s=start_s
+                )
+            )
+    return SimulatedSession(steps, float(starts_s[-1]) + TURN_S)
+
+
+def print_power(sessions: int = 50) -> None:
     """Print for each noise how often a change of the TPOT is found, and the median time until then."""
-    for noise in (0.01, 0.05, 0.2):
+    for noise in NOISES:
         cells = []
-        for change in (0.0, 0.02, 0.05, 0.10):
+        for change in (0.02, 0.05, 0.10):
             results = [_changed_session(seed, noise, change) for seed in range(sessions)]
-            if not change:
-                cells.append(f"{sum(bool(result.ever_different()) for result in results) / sessions:.0%}")
-                continue
             times_s = [time_s for result in results if (time_s := result.found_after_s("TPOT mean")) is not None]
             minutes = f", {np.median(times_s) / 60:.1f} min" if times_s else ""
             cells.append(f"{len(times_s) / sessions:.0%}{minutes}")
         print(f"| {noise:.0%} | " + " | ".join(cells) + " |", flush=True)
 
 
+def print_errors(sessions: int = 2000) -> None:
+    """Print for each noise how often equal systems are called different at any look."""
+    for noise in NOISES:
+        together, turns = 0, 0
+        for seed in range(sessions):
+            together += bool(session(_machine(seed, noise), Planted(), Planted(), stops=False).ever_different())
+            turns += bool(session_in_turns(_machine(seed, noise), Planted(), Planted()).ever_different())
+        print(f"| {noise:.0%} | {together / sessions:.1%} | {turns / sessions:.1%} |", flush=True)
+
+
+def _machine(seed: int, noise: float) -> Machine:
+    return Machine(seed, query_noise=noise, shared_noise=noise, own_noise=noise / 4)
+
+
 def _changed_session(seed: int, noise: float, change: float) -> SimulatedSession:
-    machine = Machine(seed, query_noise=noise, shared_noise=noise, own_noise=noise / 4)
     slow = Planted(tpot=lambda times: np.full_like(times, 1 + change))
-    return session(machine, Planted(), slow, max_time_s=1200.0)
+    return session(_machine(seed, noise), Planted(), slow, max_time_s=1200.0)
 
 
 if __name__ == "__main__":
-    main()
+    match sys.argv[1:]:
+        case ["errors", number]:
+            print_errors(int(number))
+        case _:
+            print_power()
+            print_errors()
