@@ -51,6 +51,7 @@ class StartedServer:
         Raises:
             SetupError: If another server uses the address, the program cannot be started, or the server ends or does
                 not respond in time.
+            ExecutionError: If the server ends within the block.
         """
         if self._responds():
             raise SetupError(f"--serve: another server already uses {self.address.url}", "stop that server")
@@ -70,7 +71,12 @@ class StartedServer:
                 waiting(waited_s)
                 pause(POLL_S)
             self.start_s = time.monotonic() - began_s
-            yield self
+            try:
+                yield self
+            except HarnessError:
+                self.check()  # the end of the server explains the failure
+                raise
+            self.check()
             self._stop(process)
 
     def check(self) -> None:

@@ -93,10 +93,28 @@ def test_a_used_address_is_refused(tmp_path: Path, port: int) -> None:
         pass
 
 
-def test_a_server_that_dies_later_is_a_failure(tmp_path: Path, port: int) -> None:
-    with server(tmp_path, port, script(tmp_path, port)).running(30) as started:
-        assert started._process is not None
-        started._process.kill()
-        started._process.wait()
-        with pytest.raises(ExecutionError, match="status -9"):
-            started.check()
+@pytest.mark.parametrize("error", [None, ExecutionError("connection refused")])
+def test_a_server_that_dies_later_explains_a_failed_block(
+    tmp_path: Path, port: int, error: ExecutionError | None
+) -> None:
+    def block() -> None:
+        with server(tmp_path, port, script(tmp_path, port)).running(30) as started:
+            assert started._process is not None
+            started._process.kill()
+            started._process.wait()
+            if error is not None:
+                raise error
+
+    with pytest.raises(ExecutionError, match=r"status -9: .*GET"):
+        block()
+
+
+def test_a_command_whose_output_exceeds_the_disk_is_named_with_the_written_part(tmp_path: Path, port: int) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import sys; sys.stdout.write('loading\\n' * 1000); sys.stdout.flush()")
+    command = f"sh -c 'ulimit -f 1; exec {sys.executable} {program}'"  # a file of at most 512 or 1,024 bytes
+    with (
+        pytest.raises(SetupError, match=r"ended with status .*loading / loading"),
+        server(tmp_path, port, command).running(30),
+    ):
+        pass
