@@ -112,13 +112,37 @@ def interval_of_series(values: Values, error: float) -> Interval:
     return Interval(interval.mean, interval.mean - half, interval.mean + half, len(values), trimmed)
 
 
-def anytime_quantile(error: float, count: int) -> float:
-    """Return the bound of |t| of `count` values that no look exceeds with probability 1 - `error`."""
+def anytime_difference(
+    first: Sequence[float], second: Sequence[float], groups: Sequence[Sequence[float]], error: float
+) -> Interval:
+    """Return an anytime interval of the difference of two means, second minus first.
+
+    Args:
+        groups: all values with equal noise, in groups of equal mean; they contain `first` and `second`.
+    """
+    repeated = [group for group in groups if len(group) > 1]
+    difference = float(np.mean(second) - np.mean(first)) if first and second else 0.0
+    half, values = math.inf, len(first) + len(second)
+    if repeated and first and second:
+        noise, count = pooled_variance(repeated), len(first) * len(second) / values
+        quantile = anytime_quantile(error, count, noise.freedom)
+        half = quantile * math.sqrt(noise.value / count) if math.isfinite(quantile) else math.inf
+    return Interval(difference, difference - half, difference + half, values)
+
+
+def anytime_quantile(error: float, count: float, freedom: float | None = None) -> float:
+    """Return the bound of |t| that no look exceeds with probability 1 - `error`.
+
+    Args:
+        count: variance of one value over the variance of the mean, which is the number of independent values.
+        freedom: degrees of freedom of the variance. Default: count - 1.
+    """
+    freedom = count - 1 if freedom is None else freedom
     spread = 1 + count * _PRIOR
-    ratio = (math.sqrt(spread) / error) ** (2 / count)
+    ratio = (math.sqrt(spread) / error) ** (2 / (freedom + 1))
     if ratio >= spread:
         return math.inf
-    return math.sqrt((count - 1) * (ratio - 1) / (1 - ratio / spread))
+    return math.sqrt(freedom * (ratio - 1) / (1 - ratio / spread))
 
 
 def _trimmed(values: Values) -> tuple[float, float, int, tuple[int, ...]]:

@@ -20,7 +20,8 @@ from scenarios.tune.rates import Tried
 
 SchedulingOptions = dict[str, Any]  # scheduling option → value; other options have the user's or the default value
 TuneStep = Literal["search", "repeat", "probe", "confirm"]  # repeat: repetition of a probe, for a sign-off
-TunePhase = Literal["defaults", "trial", "worth"]  # phases of a search over scheduling options
+# Phases of a search over scheduling options. base: a probe of the best settings beside those of a trial.
+TunePhase = Literal["defaults", "trial", "worth", "base"]
 
 
 class _Line(BaseModel):

@@ -2,10 +2,11 @@
 
 An optuna study in the tuning's directory proposes the settings, and rates.py chooses the rates from the probes so far.
 The first trial finds the highest valid rate of the given settings (the defaults). Every later trial starts a little
-above the best rate so far. It ends with an INVALID first probe, which is stopped early, and continues upwards after a
-VALID probe. At the end, the search resets each option of the best settings alone and measures the difference, which is
-the option's gain. It removes an option if the best rate is still VALID without the option. Each remaining option must
-pass its sign-off (signed_options.py).
+above the best rate so far. It ends with an INVALID first probe, which is stopped early. After a VALID probe, the best
+settings are probed at the same rate, until an interval shows which settings are better (decisions.py). Better settings
+continue upwards. At the end, the search resets each option of the best settings alone and measures the difference,
+which is the option's gain. It removes an option if the best settings are not shown to be better with it. Each remaining
+option must pass its sign-off (signed_options.py).
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from runs.files.writing import write_atomic
 from runs.loadgen.conf_lines import encode_conf, with_setting
 from runs.processes.interrupts import critical
 from runs.wording import counted, duration
+from scenarios.tune.decisions import is_better, next_of_pair, recommendable
 from scenarios.tune.journal import (
     Estimate,
     SchedulingOptions,
@@ -35,7 +37,7 @@ from scenarios.tune.journal import (
     with_options,
 )
 from scenarios.tune.option_space import Space, shown
-from scenarios.tune.rates import MAX_PROBES, Bracket, next_rate, rounded
+from scenarios.tune.rates import MAX_PROBES, Bracket, Tried, next_rate, rounded
 from scenarios.tune.signed_options import SignedOptions
 from scenarios.tune.tune_runs import TuneRuns
 
@@ -48,7 +50,7 @@ DRAWS = 32  # attempts of the sampler to draw new settings; afterwards, the firs
 SHORT_SET_SIZE = 256
 SHORT_MIN_QUERIES = 1_024
 SAFE_SHARE = 0.95  # share of the Offline rate; steps with prompts and responses together are slower
-_TITLES = {"defaults": "given settings", "worth": "gain of an option"}
+_TITLES = {"defaults": "given settings", "worth": "gain of an option", "base": "best settings, for a decision"}
 
 
 class NextProbe(NamedTuple):
@@ -117,17 +119,16 @@ class OptionTrials:
             trial = running[0] if running else self._begin(probes, spent_s)
             if trial is None:
                 return None
-            options = self._options(trial)
-            rate = self._rate(trial, options, probes)
-            if rate is not None:
-                return NextProbe(trial.number, _phase(trial), options, rate)
-            self._study.tell(trial.number, _score([probe for probe in probes if probe.options == options]))
+            probe = self._next_of_trial(trial, self._options(trial), probes)
+            if probe is not None:
+                return probe
+            self._study.tell(trial.number, _score([probe for probe in probes if probe.options == self._options(trial)]))
         return None
 
     def _begin(self, probes: Sequence[TuneRun], spent_s: float) -> Trial | None:
         """Start a trial of the defaults, of new settings, or of the best settings without one option."""
         tried = [self._options(trial) for trial in self._trials()]
-        best = best_probe(probes)
+        best = best_probe(recommendable(probes))
         if not tried:
             return self._ask({}, "defaults")
         if best is None:
@@ -174,29 +175,48 @@ class OptionTrials:
                 chosen[name] = trial.suggest_categorical(name, (None, *values))
         return trial
 
-    def _rate(self, trial: Trial | FrozenTrial, options: SchedulingOptions, probes: Sequence[TuneRun]) -> float | None:
-        """Return the next rate of a trial; None if the trial is over."""
-        probes_of_trial = [probe for probe in probes if probe.trial == trial.number]
-        tried, best = probes_of_trial, best_probe(probes)
-        if any(probe.verdict is None for probe in probes_of_trial):  # The engine refuses these settings.
+    def _next_of_trial(
+        self, trial: Trial | FrozenTrial, options: SchedulingOptions, probes: Sequence[TuneRun]
+    ) -> NextProbe | None:
+        """Return the next probe of a trial; None if the trial is over."""
+        phase, number = _phase(trial), trial.number
+        own = [probe for probe in probes if probe.trial == number and probe.options == options]
+        if any(probe.verdict is None for probe in own):  # The engine refuses these settings.
             return None
-        phase, most = _phase(trial), MAX_PROBES
-        start = best.target_qps if best is not None and phase != "defaults" else None
-        if phase == "trial" and start is not None:
-            if probes_of_trial and not any(probe.valid for probe in probes_of_trial):
-                return None
-            start = probes_of_trial[0].target_qps if probes_of_trial else rounded(start * (1 + RESOLUTION))
-        elif phase == "worth" and start is not None:
-            tried = with_options(probes, options)
-            most = len(tried) + WORTH_PROBES - len(probes_of_trial)
-            invalid = Bracket.of(tried_of(tried)).invalid
-            if invalid is None or invalid > start:
-                # Probe the best rate without the option. If the probe is VALID, the option is unnecessary.
-                tried, most = [probe for probe in tried if probe.target_qps == start], 1
+        best = best_probe(recommendable([probe for probe in probes if probe.trial != number]))
+        if phase == "defaults" or best is None:
+            rate = self._next_rate(own, MAX_PROBES, None)
+            return None if rate is None else NextProbe(number, phase, options, rate)
+        best = best_probe(with_options(probes, best.options)) or best
+        side, rate = options, None
+        if phase == "trial" and is_better(probes, options, best.options):
+            rate = self._next_rate(own, MAX_PROBES, own[0].target_qps)
+        elif phase == "trial":
+            rate = rounded(best.target_qps * (1 + RESOLUTION))
+            at_rate = [probe.valid for probe in own if probe.target_qps == rate]
+            if at_rate:
+                pair = next_of_pair(probes, options, best.options, rate) if any(at_rate) else None
+                side, rate = (options, None) if pair is None else (pair, rate)
+        elif not any(probe.valid and probe.target_qps >= best.target_qps for probe in own):
+            # If the settings without the option are VALID at the best rate, the option is unnecessary.
+            pair = next_of_pair(probes, options, best.options, best.target_qps) if own else options
+            if pair is not None:
+                side, rate = pair, best.target_qps
+            else:
+                tried = with_options(probes, options)
+                most = len(_rates(tried)) + WORTH_PROBES - len(_rates(own))
+                rate = self._next_rate(tried, most, best.target_qps)
+        if rate is None:
+            return None
+        return NextProbe(number, phase if side == options else "base", side, rate)
+
+    def _next_rate(self, tried: Sequence[TuneRun], most_probes: int, start: float | None) -> float | None:
+        """Return the next rate of settings; None if their highest VALID rate is known to within the resolution."""
+        rates = _rates(tried)
         rate = next_rate(
-            self._scenario, self._offline_qps, tried_of(tried), resolution=RESOLUTION, most_probes=most, start=start
+            self._scenario, self._offline_qps, rates, resolution=RESOLUTION, most_probes=most_probes, start=start
         )
-        return None if rate in [probe.target_qps for probe in tried] else rate
+        return None if rate in [one.target_qps for one in rates] else rate
 
     def _trials(self) -> list[FrozenTrial]:
         """Return all trials; settings that were drawn repeatedly count once."""
@@ -232,6 +252,14 @@ def _score(probes: Sequence[TuneRun]) -> float:
     valid = [probe.target_qps for probe in probes if probe.valid]
     answered = [probe.queries_answered / probe.queries_planned if probe.verdict else 0.0 for probe in probes]
     return max(valid or [probe.target_qps * min(1.0, share) for probe, share in zip(probes, answered, strict=True)])
+
+
+def _rates(probes: Sequence[TuneRun]) -> list[Tried]:
+    """Return each probed rate. A rate is VALID if one of its probes is."""
+    verdicts: dict[float, bool] = {}
+    for probe in probes:
+        verdicts[probe.target_qps] = verdicts.get(probe.target_qps, False) or probe.valid
+    return [Tried(rate, valid) for rate, valid in verdicts.items()]
 
 
 def _phase(trial: Trial | FrozenTrial) -> TunePhase:
@@ -300,7 +328,7 @@ class OptionSearch:
                 trial=probe.trial,
                 phase=probe.phase,
             )
-        best = best_probe(self._probes)
+        best = best_probe(recommendable(self._probes))
         result = "no rate was VALID with the given options"
         if best is not None:
             result = f"{shown(best.options)}: VALID at {best.target_qps:g} queries/s"

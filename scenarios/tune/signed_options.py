@@ -14,6 +14,7 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import SignOff, action, blocks, headline
 from scenarios.audit.saved_verdict import save_verdict
+from scenarios.tune.decisions import recommendable
 from scenarios.tune.journal import SchedulingOptions, TuneRun, best_probe, with_options
 from scenarios.tune.option_space import Space, shown
 from scenarios.tune.rates import BACK_OFF, rounded
@@ -36,7 +37,8 @@ class SignedOptions:
     def accepted(self, probes: Sequence[TuneRun]) -> TuneRun | None:
         """Return the best probe whose options all sign off; None if no probe was VALID."""
         refused: set[str] = set()
-        while (best := best_probe([probe for probe in probes if not refused & probe.options.keys()])) is not None:
+        candidates = recommendable(probes)
+        while (best := best_probe([one for one in candidates if not refused & one.options.keys()])) is not None:
             failed = next((name for name in best.options if not self._passes(name, best.options, probes)), None)
             if failed is None:
                 break

@@ -227,7 +227,7 @@ def with_tpot(record: BenchRecord, factors: dict[int, float]) -> BenchRecord:
 def test_noise_at_another_load_does_not_count() -> None:
     """Both benches repeat 36 queries/s with 0% noise. The base also repeats 99 queries/s, with much noise."""
     runs = [*bench("a").runs, bench_run(7, 99.0), bench_run(8, 99.0)]
-    (tpot,) = [one for one in compare_pair(with_tpot(bench("a", runs=runs), {7: 2.0}), bench("b")).measures
-               if one.name.startswith("mean TPOT")]  # fmt: skip
+    comparison = compare_pair(with_tpot(bench("a", runs=runs), {7: 2.0}), bench("b"))
+    (tpot,) = (measure for measure in comparison.measures if measure.name.startswith("mean TPOT"))
     assert tpot.noise == pytest.approx(0.01, abs=1e-3)
     assert "equal runs at 36 queries/s" in tpot.reason

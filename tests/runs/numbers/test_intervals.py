@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from runs.numbers.intervals import (
+    anytime_difference,
     anytime_interval,
     anytime_quantile,
     error_of_each,
@@ -77,3 +78,22 @@ def test_a_sum_of_unequal_variances_has_the_freedom_of_the_largest() -> None:
     assert total.freedom == pytest.approx(1, abs=1e-3)
     equal = weighted_sum([1.0, 1.0], [large, large])
     assert equal.freedom == pytest.approx(2)
+
+
+def test_a_difference_needs_repeated_values() -> None:
+    assert anytime_difference([1.0], [2.0], [[1.0], [2.0]], 0.05).low == -np.inf
+    assert anytime_difference([], [2.0], [[2.0, 2.1]], 0.05).high == np.inf
+
+
+def test_the_error_of_a_difference_holds_at_every_look() -> None:
+    """The exact error for independent normal values is at most 5%; 300 sessions allow for chance."""
+    generator, wrong = np.random.default_rng(6), 0
+    for _ in range(300):
+        first, second, third = generator.normal(size=(3, 8)).tolist()
+        wrong += any(
+            anytime_difference(
+                first[:count], second[:count], [first[:count], second[:count], third], 0.05
+            ).excludes_zero
+            for count in range(1, 9)
+        )
+    assert wrong <= 25

@@ -10,6 +10,7 @@ import pytest
 
 from runs.errors import InputError
 from scenarios.launch.run_config import make_config
+from scenarios.tune.decisions import recommendable
 from scenarios.tune.journal import SchedulingOptions, TuneRun, best_probe
 from scenarios.tune.option_search import RESOLUTION, WORTH_SHARE, NextProbe, OptionTrials, open_study, worth_of
 from scenarios.tune.option_space import ALLOWED, Space, applied, make_space, shown
@@ -52,7 +53,8 @@ def probe(ask: NextProbe, capacity_of: Capacity, *, fails: bool = False) -> Tune
     answered = 1_000 if valid else round(1_000 * highest / ask.target_qps / 2)
     return TuneRun(
         step="search", number=1, verdict=None if fails else "VALID" if valid else "INVALID", reasons=[],
-        queries_planned=1_000, queries_answered=answered, wall_s=1.0, directory="search-1", **ask._asdict(),
+        queries_planned=1_000, queries_answered=answered, wall_s=1.0, directory="search-1",
+        tpot_p99_ms=100 * ask.target_qps / highest if highest else None, tpot_limit_ms=100, **ask._asdict(),
     )  # fmt: skip
 
 
@@ -82,13 +84,13 @@ def search(
 
 def settings_tried(probes: list[TuneRun]) -> list[SchedulingOptions]:
     """Return the settings of each trial, in their order."""
-    by_trial = {one.trial: one.options for one in probes if one.phase != "worth"}
+    by_trial = {one.trial: one.options for one in probes if one.phase not in ("worth", "base")}
     return list(by_trial.values())
 
 
 def test_the_best_settings_are_found_with_few_complete_runs() -> None:
     probes = search(capacity)
-    best = best_probe(probes)
+    best = best_probe(recommendable(probes))
     assert SPACE.count() == 650  # 2 · (off and 3 policies with 4 limits each) · 5 · 5, each with its own rate
     assert len(settings_tried(probes)) == 1 + MAX_TRIALS
     assert best.target_qps > 0.95 * capacity(BEST)
@@ -111,7 +113,7 @@ def test_an_interrupted_search_continues_from_its_file(tmp_path: Path) -> None:
     settings = settings_tried(probes)
     assert len(settings) == 1 + most
     assert all(settings.count(one) == 1 for one in settings)
-    best = best_probe(probes)
+    best = best_probe(recommendable(probes))
     assert best.options["data_parallel_size"] == 2
     study = optuna.load_study(
         study_name="search",
@@ -138,14 +140,14 @@ def test_an_option_without_effect_is_not_recommended() -> None:
         return 50.0 * (1.5 if options.get("max_num_seqs") == 64 else 1.0)
 
     probes = search(capacity_of_options)
-    best = best_probe(probes)
+    best = best_probe(recommendable(probes))
     assert best.options == {"max_num_seqs": 64}
     assert 75 / (1 + RESOLUTION) <= best.target_qps <= 75
 
 
 def test_the_effect_of_each_option_is_measured() -> None:
     probes = search(capacity)
-    best = best_probe(probes)
+    best = best_probe(recommendable(probes))
     for name in best.options:
         worth = worth_of(SPACE, name, probes, best)
         without = capacity(worth["without"]["options"])
@@ -161,7 +163,7 @@ def test_a_search_without_valid_defaults_ends() -> None:
     probes = search(lambda _: 0.0)
     assert {one.phase for one in probes} == {"defaults"}
     assert len(probes) == 8
-    assert best_probe(probes) is None
+    assert best_probe(recommendable(probes)) is None
 
 
 def test_settings_refused_by_the_engine_are_not_tried_again() -> None:
@@ -169,7 +171,7 @@ def test_settings_refused_by_the_engine_are_not_tried_again() -> None:
         return probe(ask, capacity_of, fails="data_parallel_size" in ask.options)
 
     probes = search(capacity, response=refuse_copies)
-    best = best_probe(probes)
+    best = best_probe(recommendable(probes))
     assert "data_parallel_size" not in best.options
     refused = [one.options for one in probes if one.verdict is None]
     assert refused
@@ -190,7 +192,7 @@ def test_a_small_search_space_is_searched_completely() -> None:
     probes = search(lambda options: float(options.get("dummy_slots", 6)) * 10, space)
     settings = settings_tried(probes)
     assert sorted(map(str, settings)) == sorted(map(str, space.combinations()))
-    best = best_probe(probes)
+    best = best_probe(recommendable(probes))
     assert best.options == {"dummy_slots": 8}
 
 

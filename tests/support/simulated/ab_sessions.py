@@ -142,7 +142,7 @@ def session(
     return SimulatedSession(steps, elapsed_s)
 
 
-def session_in_turns(machine: Machine, *systems: Planted, qps: float = 3.0, pairs: int = 40) -> SimulatedSession:
+def session_in_turns(machine: Machine, *systems: Planted, qps: float = 3.0, pairs: int = 20) -> SimulatedSession:
     """Simulate systems that take turns in the order A B B A, with a look after each pair.
 
     The machine's shared noise is that of a block.
