@@ -130,7 +130,7 @@ def stated_hash(text: str) -> tuple[str, str]:
     The official truncation tool appends this hash of the whole accuracy log. Without the line, both texts are empty.
     """
     digests = [match[1] for line in text.splitlines() if (match := _HASH.fullmatch(line))]
-    if len({one.lower() for one in digests}) > 1:
+    if len({digest.lower() for digest in digests}) > 1:
         return "", f"multiple hash lines: {printable(', '.join(digests), 3 * _MAX_SHOWN)}"
     if digests and not _SHA256.fullmatch(digests[0].lower()):
         return "", f"hash={printable(digests[0], 2 * _MAX_SHOWN)} is not a SHA-256"

@@ -110,7 +110,7 @@ def numbers_in(text: str) -> dict[str, float]:
     if rows:
         correct, samples, _, points, _ = (sum(column) for column in zip(*rows, strict=True))
         numbers |= {"correct of rows": correct, "samples of rows": samples, "points of rows": points}
-    dimensions = [float(one) for one in _DIMENSION.findall(text)]
+    dimensions = [float(number) for number in _DIMENSION.findall(text)]
     if dimensions:
         numbers["mean of dimensions"] = sum(dimensions) / len(dimensions)
     return numbers

@@ -150,10 +150,10 @@ class _Rate:
         return "passed" if chance(self.tests, self.references, self.above) <= MAX_CHANCE_OF_PASS else "open"
 
     def finding(self, kind: str, *, failed: bool) -> Finding:
-        pair = sorted(self.pairs, key=lambda one: one.value)[len(self.pairs) // 2]
-        limit = median(one.limit for one in self.pairs)
+        pair = sorted(self.pairs, key=lambda pair: pair.value)[len(self.pairs) // 2]
+        limit = median(pair.limit for pair in self.pairs)
         correction_share = limit - 1 - pair.threshold
-        value = median(one.value for one in self.pairs)
+        value = median(pair.value for pair in self.pairs)
         value_text = (
             f"{value:.3f} × the reference ({self.above} of {counted(len(self.pairs), 'pair')} of runs at the limit)"
         )
@@ -205,9 +205,9 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> CachingRun | CachingOu
     if not done:
         return _reference(plan, done, plan.samples, 1)
     size, engine = done[-1].run.samples, done[-1].run.engine
-    stage = [one for one in done if one.run.samples == size]
-    references = [one for one in stage if one.run.kind == REFERENCE]
-    first, shortest_s = references[0], min(one.pace.seconds for one in references)
+    stage = [measurement for measurement in done if measurement.run.samples == size]
+    references = [measurement for measurement in stage if measurement.run.kind == REFERENCE]
+    first, shortest_s = references[0], min(reference.pace.seconds for reference in references)
     if len(stage) == 1 and shortest_s < ENOUGH_REFERENCE_S:
         longer = _longer(plan, done, size, shortest_s)
         if longer > size:
@@ -220,15 +220,23 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> CachingRun | CachingOu
     if not kinds:
         fix = "use --sample-index auto" if plan.indices else "audit with more --samples"
         return CachingOutcome("NONE", "; ".join(notes), fix)
-    rounds, tests = len(references) - 1, [one for one in stage if one.run.number <= len(references) - 1]
-    lengths = {row: length for one in done if one.run.kind == REFERENCE for row, length in one.pace.lengths.items()}
+    rounds, tests = (
+        len(references) - 1,
+        [measurement for measurement in stage if measurement.run.number <= len(references) - 1],
+    )
+    lengths = {
+        row: length
+        for measurement in done
+        if measurement.run.kind == REFERENCE
+        for row, length in measurement.pace.lengths.items()
+    }
     judged = [_judge(plan, references, tests, kind, lengths) for kind in kinds] if rounds else []
     if (outcome := _decided(references, judged, notes, lengths)) is not None:
         return _remembered(plan, done) or outcome if outcome.verdict == "PASS" else outcome
-    unsettled = [one.name for one in judged if one.state == "open"] or list(kinds)
+    unsettled = [judged_kind.name for judged_kind in judged if judged_kind.state == "open"] or list(kinds)
     if rounds >= MAX_ROUNDS:
         return CachingOutcome("NONE", f"{', '.join(unsettled)}: {rounds} rounds differ too much to be compared", _IDLE)
-    ran = {(one.run.kind, one.run.number) for one in stage}
+    ran = {(measurement.run.kind, measurement.run.number) for measurement in stage}
     for kind in unsettled:
         if (kind, rounds + 1) not in ran:
             run = CachingRun(kind, size, plan.queries or size, rounds + 1, kinds[kind], engine)
@@ -272,7 +280,7 @@ def spread_rows(count: int) -> tuple[int, ...]:
 
 def issued_rows(done: Iterable[Measurement], engine: int) -> set[int]:
     """Return the rows that runs issued to an engine."""
-    return {row for one in done if one.run.engine == engine for row in one.pace.counts}
+    return {row for measurement in done if measurement.run.engine == engine for row in measurement.pace.counts}
 
 
 def _reference(plan: Plan, done: Sequence[Measurement], size: int, number: int) -> CachingRun | CachingOutcome:
@@ -335,8 +343,8 @@ def _too_far(plan: Plan, pace: Pace, rows: tuple[int, ...]) -> str:
 def _judge(
     plan: Plan, references: Sequence[Measurement], tests: Sequence[Measurement], kind: str, lengths: SampleLengths
 ) -> _Kind:
-    tests_of_kind = tuple(one for one in tests if one.run.kind == kind)
-    paces = [one.pace for one in references]
+    tests_of_kind = tuple(test for test in tests if test.run.kind == kind)
+    paces = [reference.pace for reference in references]
     rows = [
         compare_paces(paces, test.pace, plan.threshold, lengths) for test in tests_of_kind
     ]  # test → rate → references
@@ -352,16 +360,16 @@ def _decided(
 ) -> CachingOutcome | None:
     if not judged:
         return None
-    states: dict[str, StepState] = {one.name: one.state for one in judged}
+    states: dict[str, StepState] = {judged_kind.name: judged_kind.state for judged_kind in judged}
     if (
         judged[0].steady
-        and all(one.is_clear for one in judged)
-        and sum(len(one.tests) for one in judged) >= CLEAR_TESTS
+        and all(judged_kind.is_clear for judged_kind in judged)
+        and sum(len(judged_kind.tests) for judged_kind in judged) >= CLEAR_TESTS
     ):
         states = dict.fromkeys(states, "failed")
     if len(references) > MAX_ROUNDS:
-        states |= {one.name: one.by_median for one in judged if one.state == "open"}
-    failed = [one for one in judged if states[one.name] == "failed"]
+        states |= {judged_kind.name: judged_kind.by_median for judged_kind in judged if judged_kind.state == "open"}
+    failed = [judged_kind for judged_kind in judged if states[judged_kind.name] == "failed"]
     if not failed and "open" in states.values():
         return None
     findings: list[Finding] = []
@@ -375,16 +383,16 @@ def _decided(
         if counts:
             repeated = mean_lengths(_lengths_of(kind_result.tests), counts)[1]
             findings.append(length_finding(kind_result.name, repeated, mean_lengths(lengths, counts)[1]))
-    deciding = max(failed or judged, key=lambda one: one.excess)
+    deciding = max(failed or judged, key=lambda judged_kind: judged_kind.excess)
     verdict: Literal["PASS", "FAIL"] = "FAIL" if failed else "PASS"
     return CachingOutcome(verdict, "", "", tuple(references), deciding.tests, tuple(findings), tuple(notes))
 
 
 def _remembered(plan: Plan, done: Sequence[Measurement]) -> CachingOutcome | None:
     """Return the outcome NONE if reference runs are faster on new engines, whose samples earlier engines computed."""
-    references = [one for one in done if one.run.kind == REFERENCE]
+    references = [measurement for measurement in done if measurement.run.kind == REFERENCE]
     rates = [
-        [one.pace.samples_per_second for one in references if (one.run.engine == 1) == is_first]
+        [reference.pace.samples_per_second for reference in references if (reference.run.engine == 1) == is_first]
         for is_first in (True, False)
     ]
     if not rates[1] or median(rates[1]) < (1 + plan.threshold) * max(rates[0]):
@@ -412,7 +420,7 @@ def _bounded(
     done: Sequence[Measurement], run: CachingRun | CachingOutcome, expected_s: float
 ) -> CachingRun | CachingOutcome:
     """Return the run, or the outcome NONE if the audit already has too many runs or took too long."""
-    measured_s = sum(one.pace.seconds for one in done)
+    measured_s = sum(measurement.pace.seconds for measurement in done)
     if isinstance(run, CachingOutcome):
         return run
     if len(done) >= MAX_RUNS:

@@ -227,7 +227,7 @@ def text_not_of(
         name = line.partition(":")[0]
         # The check of end-of-sequence IDs is left out, because it depends on an option of the script.
         if name in (_FIRST, _LENGTH) and line not in lines:
-            stated_line = next((one for one in sorted(lines) if one.startswith(name)), "")
+            stated_line = next((line for line in sorted(lines) if line.startswith(name)), "")
             yield stated_line or f"missing line: {name!r}", line, stated_line
 
 

@@ -75,7 +75,7 @@ class Pace:
         while left and len(rows) < NEAR_ROWS:
             count = len(rows) + 1
             row = min(
-                left, key=lambda one: max(abs(prompts + left[one][0] - count), abs(outputs + left[one][1] - count))
+                left, key=lambda name: max(abs(prompts + left[name][0] - count), abs(outputs + left[name][1] - count))
             )
             rows.append(row)
             length = left.pop(row)
@@ -119,10 +119,10 @@ def compare_paces(
     shares = [(prompts / mean[0], outputs / mean[1]) for prompts, outputs in (*means, test_means)]
     # In Offline, a sample waits for earlier samples. With fewer queries the mean latency is shorter.
     offline = test.scenario == "Offline"
-    fewer = [max(1.0, len(one.issued) / len(test.issued)) if offline else 1.0 for one in references]
-    rates = [count / one.mean_latency_ns for one, count in zip(references, fewer, strict=True)]
+    fewer = [max(1.0, len(reference.issued) / len(test.issued)) if offline else 1.0 for reference in references]
+    rates = [count / reference.mean_latency_ns for reference, count in zip(references, fewer, strict=True)]
     ratios = [_ratios(LATENCY, [*rates, 1 / test.mean_latency_ns], shares, LATENCY_EFFECTS, threshold)]
-    ttfts_ns = [one.mean_ttft_ns for one in (*references, test)]
+    ttfts_ns = [reference.mean_ttft_ns for reference in (*references, test)]
     if None not in ttfts_ns and all(ttfts_ns[:-1]):
         rates = [1 / max(ttft_ns or 0.0, 1.0) for ttft_ns in ttfts_ns]
         ratios.append(_ratios(TTFT, rates, shares, TTFT_EFFECTS, TTFT_THRESHOLD))
@@ -147,7 +147,7 @@ def _ratios(
     for effect in effects:
         works = [prompts ** effect[0] * outputs ** effect[1] for prompts, outputs in shares]
         corrected.append(([rate * work for rate, work in zip(references, works[:-1], strict=True)], works[-1]))
-    best = min(corrected, key=lambda one: rate_spread(one[0]))
+    best = min(corrected, key=lambda pair: rate_spread(pair[0]))
     expected, work = best if rate_spread(best[0]) < rate_spread(corrected[0][0]) - MIN_GAIN else corrected[0]
     change = correction(work, threshold)
     return tuple(Ratio(name, test_rate / rate, threshold, change) for rate in expected)

@@ -260,18 +260,20 @@ class Verdict(Generic[DetailsT]):
     @property
     def contradictions(self) -> list[Finding]:
         """Findings on files that contradict each other; empty if the policy counts them like other errors."""
-        return [one for verdict in self.all_verdicts for one in verdict.findings if verdict._contradicts(one)]
+        return [
+            finding for verdict in self.all_verdicts for finding in verdict.findings if verdict._contradicts(finding)
+        ]
 
     @property
     def violated(self) -> list[Finding]:
         """Errors on the subject itself, except contradictions. Errors that do not count are included."""
-        return [one for one in self.findings if one.severity == "error" and not self._contradicts(one)]
+        return [finding for finding in self.findings if finding.severity == "error" and not self._contradicts(finding)]
 
     @property
     def failures(self) -> list[str]:
         """Reasons for FAIL, as sentences."""
         sentences = [f"{part.prefix}{text}" for part in self.parts for text in part.failures]
-        sentences += [one.sentence for one in self.violated if self.counts(one)]
+        sentences += [finding.sentence for finding in self.violated if self.counts(finding)]
         return [*sentences, *self.refused_by, *(self.declared if self.counts_official else ())]
 
     @property
@@ -283,13 +285,15 @@ class Verdict(Generic[DetailsT]):
     def outcome(self) -> Outcome:
         """The outcome. The most severe finding that counts decides it."""
         verdicts = list(self.all_verdicts)
-        if any(one.refused_by for one in verdicts):
+        if any(verdict.refused_by for verdict in verdicts):
             return "FAIL"
-        if self.contradictions or any(one.error is not None for one in verdicts):
+        if self.contradictions or any(verdict.error is not None for verdict in verdicts):
             return "ERROR"
         if self.failures:
             return "FAIL"
-        flagged = any(one.severity == "warning" and part.counts(one) for part in verdicts for one in part.findings)
+        flagged = any(
+            finding.severity == "warning" and part.counts(finding) for part in verdicts for finding in part.findings
+        )
         return "FLAG" if flagged and self.warnings_flag else "PASS"
 
     def exit_code(self, *, strict: bool = False) -> ExitCode:

@@ -90,17 +90,17 @@ def judge_audit(run: EndpointsRun, main: MeasuredPhase | None) -> Iterator[Findi
             "audit in config.yaml": requested, f"{AUDIT}/{REFERENCE}": reference, f"{AUDIT}/{CACHED}": cached,
             f"{AUDIT}/{VERDICT}": client,
         }  # fmt: skip
-        missing = ", ".join(name for name, found in parts.items() if found is None)
+        missing = ", ".join(name for name, part in parts.items() if part is None)
         yield compared("endpoints-audit", False, missing, "none", root)
         return
     for load in (reference, cached):
         yield from judge_load(load)
     loads = [load for load in (main, reference, cached) if load is not None]
     raw = [load.run.raw_config for load in loads]
-    unequal = [name for name in _SAME if any(one.get(name) != raw[0].get(name) for one in raw)]
+    unequal = [name for name in _SAME if any(config.get(name) != raw[0].get(name) for config in raw)]
     unequal += ["settings"] * (reference.config.settings != cached.config.settings)
     yield compared("endpoints-audit-same", not unequal, ", ".join(unequal) or "none", "none")
-    overlap = sum(one.events.last_ns > other.events.started_ns for one, other in pairwise(loads))
+    overlap = sum(load.events.last_ns > next_load.events.started_ns for load, next_load in pairwise(loads))
     text = "runs that began before the previous run ended"
     yield compared("endpoints-audit-same", not overlap, f"{overlap}", "0", root, text=text)
     yield from _client_numbers(client, requested.threshold, reference, cached)
@@ -177,13 +177,13 @@ def _judged(
     if too_fast := _too_fast(paces[0]):
         yield from against
         yield compared("endpoints-audit-too-fast", False, *too_fast[1:], root, text=f"{REFERENCE}: {too_fast[0]}")
-        violated = next((one for one in against if one.severity == "error"), None)
+        violated = next((finding for finding in against if finding.severity == "error"), None)
         verdict = f"FAIL, {violated.text}" if violated else "no verdict, because the reference run is too short"
         text = f"{_client_verdict(client)}; this program: {verdict}"
         yield stated("endpoints-audit-verdict", text, root, client=client.passed, ours=False if violated else None)
         return
     paced = findings = compare_client_paces(*paces, threshold, least_ttft_ns=MIN_TTFT_NS)
-    if not all(one.passed for one in paced) and _decodes_alike(reference, cached):
+    if not all(finding.passed for finding in paced) and _decodes_alike(reference, cached):
         findings = [
             finding if finding.passed or finding.rule != "caching-pace"
             else replace(finding, rule="endpoints-audit-kept-prompts", severity="warning")
@@ -191,11 +191,11 @@ def _judged(
         ]  # fmt: skip
     findings = [*findings, *against]
     yield from findings
-    violated = next((one for one in findings if one.severity == "error"), None)
-    rate, issued = deciding_rate(paced).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
+    violated = next((finding for finding in findings if finding.severity == "error"), None)
+    rate, issued = deciding_rate(paced).numbers, [[pace.lengths[sample] for sample in pace.issued] for pace in paces]
     prompts, responses = np.mean(issued[1], axis=0) / np.mean(issued[0], axis=0)
     # A prefix cache explains a rate above the limit; endpoints-audit-kept-prompts then warns of it.
-    over = " (a prefix cache explains the excess)" if any(one.severity == "warning" for one in findings) else ""
+    over = " (a prefix cache explains the excess)" if any(finding.severity == "warning" for finding in findings) else ""
     verdict = f"PASS, {rate['name']} {rate['test']:.6g}, limit {rate['limit']:.6g}{over}; "
     verdict += f"lengths relative to the reference run: prompts {prompts:.0%}, responses {responses:.0%}"
     verdict += f"; cold start of the reference run: {cold_ns / 1e9:.2f} s" if cold_ns else ""
@@ -284,14 +284,16 @@ def _against(main: MeasuredPhase, reference: MeasuredPhase, by_limit: bool) -> I
         # A server with a response cache already has the responses of the reference run.
         name = RATE if after.scenario == "Offline" else LATENCY  # In Offline, latency grows with the number of samples.
         rates = compare_client_paces(before, after, SECOND_TIME_THRESHOLD, least_ttft_ns=MIN_TTFT_NS)
-        rate = next(one for one in rates if one.numbers.get("name") == name)
+        rate = next(finding for finding in rates if finding.numbers.get("name") == name)
         text = f"{REFERENCE}: {name} of samples that the run before also had"
         yield replace(rate, rule="endpoints-audit-second-time", text=text)
     lengths, again = (_pace(load, "", by_limit=False).lengths for load in (main, reference))
     both, params = lengths.keys() & again.keys(), main.run.raw_config.get("model_params")
     # At temperature 0 a prompt has one response, except for small changes that the batch causes.
     if both and isinstance(params, dict) and params.get("temperature") == 0:
-        expected, found_bytes = (float(np.mean([one[index][1] for index in both])) for one in (lengths, again))
+        expected, found_bytes = (
+            float(np.mean([lengths_of[index][1] for index in both])) for lengths_of in (lengths, again)
+        )
         text = f"{REFERENCE}: mean bytes of {len(both)} responses"
         right = abs(found_bytes / expected - 1) <= LENGTH_SHARE
         limit = f"{expected:.1f} ± {LENGTH_SHARE:.0%}, as in the run before"

@@ -87,13 +87,16 @@ def compare_client_paces(
 
 def limit_ratio(findings: Sequence[Finding]) -> float:
     """Return the largest ratio of a rate to its limit."""
-    return max(float(one.numbers["test"] / one.numbers["limit"]) for one in findings if "limit" in one.numbers)
+    return max(
+        float(finding.numbers["test"] / finding.numbers["limit"]) for finding in findings if "limit" in finding.numbers
+    )
 
 
 def deciding_rate(findings: Sequence[Finding]) -> Finding:
     """Return the finding whose rate has the largest ratio to its limit. Only rates of whole responses count."""
     return max(
-        (one for one in findings if one.numbers.get("name") in (LATENCY, RATE)), key=lambda one: limit_ratio([one])
+        (finding for finding in findings if finding.numbers.get("name") in (LATENCY, RATE)),
+        key=lambda finding: limit_ratio([finding]),
     )
 
 

@@ -104,7 +104,9 @@ class CurveFacts:
     @property
     def declared_maxima(self) -> list[Any]:
         """The values of max_supported_concurrency in all files."""
-        both = [fields.get("max_supported_concurrency") for one in self.points for fields in (one.system, one.fields)]
+        both = [
+            fields.get("max_supported_concurrency") for point in self.points for fields in (point.system, point.fields)
+        ]
         return [value for value in both if value is not None]
 
     @property
@@ -117,27 +119,27 @@ class CurveFacts:
 
     @property
     def is_agentic(self) -> bool:
-        patterns = {one.settings.get("load_pattern") for one in self.points if one.offline != DEDICATED}
+        patterns = {point.settings.get("load_pattern") for point in self.points if point.offline != DEDICATED}
         return patterns == {AGENTIC}
 
     @property
     def on_the_curve(self) -> list[PointFacts]:
         """The points with a concurrency, without a dedicated Offline run, in ascending order."""
-        points = [one for one in self.points if one.offline != DEDICATED and one.concurrency]
-        return sorted(points, key=lambda one: one.concurrency or 0)
+        points = [point for point in self.points if point.offline != DEDICATED and point.concurrency]
+        return sorted(points, key=lambda point: point.concurrency or 0)
 
     @property
     def c_min_override(self) -> int | None:
         """The lowest concurrency that all points declare; None if it is missing or wrong."""
-        declared, limit = [one.system.get("c_min_override") for one in self.points], self.tables.points["ultra_low"]
+        declared, limit = [point.system.get("c_min_override") for point in self.points], self.tables.points["ultra_low"]
         right = all(type(value) is int and 1 <= value <= limit and value == declared[0] for value in declared)
-        measured = {one.concurrency for one in self.on_the_curve}
+        measured = {point.concurrency for point in self.on_the_curve}
         return declared[0] if right and declared[0] in measured else None
 
     @property
     def regions(self) -> dict[str, tuple[int, int]]:
         """The bounds of the regions; empty if C_max or the lowest concurrency is unknown."""
-        limit, levels = self.tables.points["ultra_low"], [one.concurrency or 0 for one in self.on_the_curve]
+        limit, levels = self.tables.points["ultra_low"], [point.concurrency or 0 for point in self.on_the_curve]
         if self.c_max is None or self.c_max <= limit or not levels:
             return {}
         if (override := self.c_min_override) is not None:
@@ -177,12 +179,12 @@ def judge_curve(facts: CurveFacts) -> Iterator[Finding | NotApplied]:
 
 
 def _listed(points: Sequence[PointFacts]) -> str:
-    return ", ".join(one.place.name for one in points)
+    return ", ".join(point.place.name for point in points)
 
 
 def _offline(facts: CurveFacts) -> Iterator[Finding]:
-    declared, c_max = [one for one in facts.points if one.offline], facts.c_max
-    value = ", ".join(printable(f"{one.place.name} {one.offline}", 60) for one in declared) or "none"
+    declared, c_max = [point for point in facts.points if point.offline], facts.c_max
+    value = ", ".join(printable(f"{point.place.name} {point.offline}", 60) for point in declared) or "none"
     if facts.is_agentic:
         yield compared("endpoints-tree-offline", not declared, value, "none for an agentic benchmark", facts.curve)
         return
@@ -191,8 +193,8 @@ def _offline(facts: CurveFacts) -> Iterator[Finding]:
         right = declared[0].concurrency == c_max
     limit = f"exactly 1, {DEDICATED}, or {ELECTED} at max_supported_concurrency" + (f" {c_max}" if c_max else "")
     yield compared("endpoints-tree-offline", right, value, limit, facts.curve)
-    dedicated = [one for one in declared if one.offline == DEDICATED]
-    highest = next((one for one in facts.on_the_curve if one.concurrency == c_max), None)
+    dedicated = [point for point in declared if point.offline == DEDICATED]
+    highest = next((point for point in facts.on_the_curve if point.concurrency == c_max), None)
     for run in dedicated:
         text, level = f"concurrency of the Offline run {run.place.name}", run.concurrency or 0
         if c_max is not None:
@@ -206,7 +208,7 @@ def _offline(facts: CurveFacts) -> Iterator[Finding]:
 
 
 def _overridden(facts: CurveFacts) -> Iterator[Finding]:
-    declared = [one.system.get("c_min_override", "missing") for one in facts.points]
+    declared = [point.system.get("c_min_override", "missing") for point in facts.points]
     if any(value != "missing" for value in declared):
         value = ", ".join(sorted({printable(f"{value}", 40) for value in declared}))
         wanted = f"one measured concurrency of 1 to {facts.tables.points['ultra_low']} in all points"
@@ -221,22 +223,23 @@ def _covered(facts: CurveFacts) -> Iterator[Finding | NotApplied]:
         yield NotApplied(f"{facts.curve.name}: max_supported_concurrency is unknown", rules, "regions")
         return
     inside = {
-        name: [one for one in points if low <= (one.concurrency or 0) <= high] for name, (low, high) in regions.items()
+        name: [point for point in points if low <= (point.concurrency or 0) <= high]
+        for name, (low, high) in regions.items()
     }
     empty = [f"{name} ({low} to {high})" for name, (low, high) in regions.items() if not inside[name]]
     yield compared("endpoints-tree-regions", not empty, ", ".join(empty) or "none", "none", facts.curve)
-    scored = [one for one in points if one.has_accuracy]
+    scored = [point for point in points if point.has_accuracy]
     # An elected point comes last: it takes a region only if no other point has results there.
-    scored.sort(key=lambda one: one.offline == ELECTED)
-    taken = assigned_regions({one.place: [name for name in regions if one in inside[name]] for one in scored})
+    scored.sort(key=lambda point: point.offline == ELECTED)
+    taken = assigned_regions({point.place: [name for name in regions if point in inside[name]] for point in scored})
     wrong = [f"no results in {name}" for name in regions if name not in taken]
-    extra = [one for one in scored if one.place not in taken.values() and one.offline != ELECTED]
-    wrong += [f"no region for the results of {one.place.name}" for one in extra]
-    wrong += [f"{one.place.name}: {fault}" for one in facts.points for fault in one.accuracy_faults]
-    offline = [one for one in facts.points if one.offline and not one.has_accuracy]
-    wrong += [f"no results at the Offline point {one.place.name}" for one in offline]
+    extra = [point for point in scored if point.place not in taken.values() and point.offline != ELECTED]
+    wrong += [f"no region for the results of {point.place.name}" for point in extra]
+    wrong += [f"{point.place.name}: {fault}" for point in facts.points for fault in point.accuracy_faults]
+    offline = [point for point in facts.points if point.offline and not point.has_accuracy]
+    wrong += [f"no results at the Offline point {point.place.name}" for point in offline]
     required = f"exactly one in each of {', '.join(regions)}" + ("" if facts.is_agentic else ", and the Offline point")
-    value = "; ".join([_listed([one for one in facts.points if one.has_accuracy]) or "none", *wrong])
+    value = "; ".join([_listed([point for point in facts.points if point.has_accuracy]) or "none", *wrong])
     yield compared("endpoints-tree-accuracy", not wrong, value, required, facts.curve)
 
 
@@ -264,7 +267,9 @@ def assigned_regions(candidates: Mapping[Path, Sequence[str]]) -> dict[str, Path
 
 def _seeded(facts: CurveFacts) -> Iterator[Finding | NotApplied]:
     """Check the seed set and the target cohort."""
-    names = sorted({printable(f"{one.fields['seed_set']}", 40) for one in facts.points if one.fields.get("seed_set")})
+    names = sorted(
+        {printable(f"{point.fields['seed_set']}", 40) for point in facts.points if point.fields.get("seed_set")}
+    )
     if len(names) != 1:
         yield compared(
             "endpoints-tree-seeds", not names, ", ".join(names) or "none", "one set", facts.curve, text="seed_set"
@@ -272,18 +277,25 @@ def _seeded(facts: CurveFacts) -> Iterator[Finding | NotApplied]:
         return
     published = facts.tables.sets_named(names[0])
     chosen = next(
-        (one for one in published if all(point.seeds.items() <= one.seeds.items() for point in facts.points)), None
+        (
+            seed_set
+            for seed_set in published
+            if all(point.seeds.items() <= seed_set.seeds.items() for point in facts.points)
+        ),
+        None,
     )
     if published:
         named = (chosen or published[0]).seeds
-        different = [one for one in facts.points if not one.seeds.items() <= named.items()]
+        different = [point for point in facts.points if not point.seeds.items() <= named.items()]
         value = _listed(different) or "none"
         text = f"points whose seeds differ from set {names[0]}"
         yield compared("endpoints-tree-seeds", chosen is not None, value, "none", facts.curve, text=text)
         yield from _targeted(facts, chosen or published[0])
         return
     seeds = [seed for point in facts.points for seed in point.seeds.items()]
-    of_others = sorted({one.name for one in facts.tables.seed_sets if any(seed in seeds for seed in one.seeds.items())})
+    of_others = sorted(
+        {seed_set.name for seed_set in facts.tables.seed_sets if any(seed in seeds for seed in seed_set.seeds.items())}
+    )
     if of_others:
         text, value = f"set whose seeds the points of set {names[0]} have", ", ".join(of_others)
         yield compared("endpoints-tree-seeds", False, value, names[0], facts.curve, text=text)
@@ -293,7 +305,11 @@ def _seeded(facts: CurveFacts) -> Iterator[Finding | NotApplied]:
 
 def _targeted(facts: CurveFacts, chosen: SeedSet) -> Iterator[Finding]:
     targets = sorted(
-        {printable(f"{one.fields['target_cohort']}", 40) for one in facts.points if one.fields.get("target_cohort")}
+        {
+            printable(f"{point.fields['target_cohort']}", 40)
+            for point in facts.points
+            if point.fields.get("target_cohort")
+        }
     )
     wrong = [target for target in targets if parse_cohort(target) not in chosen.cohorts]
     if targets and chosen.cohorts:

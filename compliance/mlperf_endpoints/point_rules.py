@@ -62,13 +62,13 @@ def _seeds(case: EndpointsEvidence, config: Config) -> Iterator[tuple[str, bool,
     """Compare the seeds with the known sets. Seeds that belong to no known set may be a newer set."""
     seeds, tables = seeds_of(config), case.tables
     published, unpublished = published_names(seeds), list(tables.client_seed_sets.values())
-    pinned = (name for name, one in tables.client_seed_sets.items() if seeds == one)
+    pinned = (name for name, seed_set in tables.client_seed_sets.items() if seeds == seed_set)
     by_client = next((f" (the unpublished seeds of the client's ruleset {name})" for name in pinned), "")
-    parts = [{_PUBLISHED[name]: seed for name, seed in one.items()} for one in unpublished]
-    parts += [dict(one.seeds) for one in tables.seed_sets]
+    parts = [{_PUBLISHED[name]: seed for name, seed in seed_set.items()} for seed_set in unpublished]
+    parts += [dict(seed_set.seeds) for seed_set in tables.seed_sets]
     right = tables.set_with(published) is not None
     if right or any(part.items() & published.items() for part in parts):
-        sets = ", or ".join(one.text for one in tables.seed_sets)
+        sets = ", or ".join(seed_set.text for seed_set in tables.seed_sets)
         yield "seeds", right, f"{_listed(seeds)}{by_client}", sets
     else:
         yield NotApplied(f"{UNKNOWN_SET}: {_listed(seeds)}", what="endpoints-rule-seeds")
@@ -131,7 +131,7 @@ def point(case: EndpointsEvidence) -> Iterator[Finding | NotApplied]:
     else:
         rows.append(("samples", sent % size == 0, sent, f"a multiple of the dataset's {size} rows"))
     if "dataset" in rules:
-        names = [str(one.get("name")) for one in case.run.datasets()]
+        names = [str(dataset.get("name")) for dataset in case.run.datasets()]
         right = rules["dataset"] in names and size == rules["rows"]
         wanted = f"{rules['dataset']}, {rules['rows']} rows"
         rows.append(("dataset", right, f"{', '.join(names)}, {size} rows", wanted))
@@ -261,7 +261,7 @@ def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
         yield compared("endpoints-accuracy-form", not fault, fault or "known", "a form of the client", path)
     if fault:
         return
-    configured = {str(one.get("name")) for one in run.datasets() if one.get("type") == "accuracy"}
+    configured = {str(dataset.get("name")) for dataset in run.datasets() if dataset.get("type") == "accuracy"}
     phases = {name: len(samples) for name, samples in (run.indices or {}).items()}
     differ = ((phases.keys() & configured) - entries.keys()) | (entries.keys() - configured)
     names = shortened_list(sorted(differ), 3) or "none"
@@ -279,7 +279,7 @@ def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
                 yield compared("endpoints-accuracy-counts", right, f"{value}", f"{phases[name]}", *files, text=text)
         score = entry.get("score")
         shown = "N/A" if score is None else f"{score:.4g}" if isinstance(score, int | float) else f"{score}"
-        numbers = ", ".join(f"{key}={entry.get(of)}" for key, of in _IN_REPORT.items())
+        numbers = ", ".join(f"{key}={entry.get(field)}" for key, field in _IN_REPORT.items())
         if run.report is not None and "\nAccuracy:\n" in run.report:
             line = f"  {name}: {shown} ({numbers}"
             names = "present" if line in run.report else "missing"

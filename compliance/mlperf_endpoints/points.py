@@ -36,7 +36,7 @@ def judge_points(root: Path, places: Sequence[Path]) -> Iterator[Finding]:
     seen: Counter[tuple[Any, ...]] = Counter()
     for place in places:
         point = EndpointsPoint(place)
-        wrong = [f"{name}: {found}, {CONFIG}: {wanted}" for name, found, wanted in _settings(point)]
+        wrong = [f"{name}: {value}, {CONFIG}: {wanted}" for name, value, wanted in _settings(point)]
         files = [point.path(name) for name in (POINT, SUMMARY, CONFIG) if point.has(name)]
         yield compared("endpoints-point-settings", not wrong, "; ".join(wrong) or "equal", "equal", *files)
         if (summary := point.summary) is None:
@@ -110,7 +110,10 @@ def _numbers(point: EndpointsPoint, summary: Summary) -> Iterator[tuple[str, boo
     first, latency = summary.ttft, summary.latency
     if sum(first.histogram.counts) == done:
         pairs = [(value, latency.percentiles.get(share)) for share, value in first.percentiles.items()]
-        yield "latency below TTFT", any(one is not None and other is not None and other < one for one, other in pairs)
+        yield (
+            "latency below TTFT",
+            any(ttft is not None and latency is not None and latency < ttft for ttft, latency in pairs),
+        )
 
 
 def _close(reported: float | None, wanted: float | None) -> bool:

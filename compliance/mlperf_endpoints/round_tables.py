@@ -120,11 +120,13 @@ class RoundTables:
 
     def set_with(self, seeds: Mapping[str, int]) -> SeedSet | None:
         """Return the published set that has these seeds."""
-        return next((one for one in self.seed_sets if seeds and seeds.items() <= one.seeds.items()), None)
+        return next(
+            (seed_set for seed_set in self.seed_sets if seeds and seeds.items() <= seed_set.seeds.items()), None
+        )
 
     def due_set(self) -> Cohort | None:
         """Return the last cohort with which a seed set was due that is not known."""
-        first = max((one.cohorts[0] for one in self.seed_sets if one.cohorts), default=None)
+        first = max((seed_set.cohorts[0] for seed_set in self.seed_sets if seed_set.cohorts), default=None)
         due, step = None, self.cohort_rules["rotation"]
         while first is not None and (first := first.later(step)).day(self.exceptions) <= today():
             due = first
@@ -239,7 +241,7 @@ def _seed_set(path: Path, entry: Mapping[str, Any], adoption: tuple[Cohort, ...]
         missing = ", ".join(wrong) or "id"
         raise InputError(f"--seed-sets {path}: set {name!r}: {missing} is missing or not a whole number", _FIX)
     # A list of cohorts at a set replaces the cohorts that follow from its publication.
-    cohorts = [parse_cohort(one) for one in listed] if isinstance(listed, list) else list(adoption)
+    cohorts = [parse_cohort(name) for name in listed] if isinstance(listed, list) else list(adoption)
     if None in cohorts:
         raise InputError(f"--seed-sets {path}: set {name!r}: cohorts are not all of the form 2026-12-C0", _FIX)
     return SeedSet(name, {seed: entry[seed] for seed in SEEDS}, tuple(filter(None, cohorts)))

@@ -159,7 +159,7 @@ def _dataset(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRo
     if isinstance(samples, int) and size is not None and load.repeats is None:
         wanted = f"at most {size} (dataset size, computed from the order of the samples)"
         yield "dataset-size", "", samples <= size, samples, wanted
-    names = {str(one.get("name")) for one in case.run.datasets()}
+    names = {str(dataset.get("name")) for dataset in case.run.datasets()}
     extra = sorted(name for name in case.run.indices or () if name != "performance" and name not in names)
     yield "phases", "", not extra, ", ".join(extra) or "none", "none"
     answering, workers = load.events.workers, load.config.settings.client.num_workers

@@ -167,7 +167,7 @@ def detect(passes: Sequence[SuperPass], size: int, required_s: float) -> SteadyS
     window = None if chosen is None else windows[chosen]
     drifts = _drifts(later[0 if window is None else window.start :])
     anomaly = None if chosen is None else _anomaly(later, ranges, chosen)
-    total = sum(len(one.latency) for one in passes)
+    total = sum(len(super_pass.latency) for super_pass in passes)
     if total < size:
         status = PARTIAL
     elif window is None:
@@ -277,12 +277,16 @@ def _autocorrelation_factor(values: FloatColumn) -> float:
 
 def _window(passes: Sequence[SuperPass], start: int, end: int) -> SteadyWindow:
     part = passes[start:end]
-    duration_s = (max(one.last_issue_ns for one in part) - min(one.first_issue_ns for one in part)) / NS
-    spans = [one.span_s for one in part if one.span_s > 0]
+    duration_s = (
+        max(super_pass.last_issue_ns for super_pass in part) - min(super_pass.first_issue_ns for super_pass in part)
+    ) / NS
+    spans = [super_pass.span_s for super_pass in part if super_pass.span_s > 0]
     needed = math.ceil((NORMAL_95 * variation(_series(part, "tpot", 0.5)) / PRECISION) ** 2)
     needed = max(MIN_SUPER_PASSES, needed)
-    pooled = {name: np.sort(np.concatenate([getattr(one, name) for one in part])) for name in ("ttft", "tpot")}
-    latency = np.sort(np.concatenate([one.latency for one in part]))
+    pooled = {
+        name: np.sort(np.concatenate([getattr(super_pass, name) for super_pass in part])) for name in ("ttft", "tpot")
+    }
+    latency = np.sort(np.concatenate([super_pass.latency for super_pass in part]))
     precise_s = needed * median(spans) if needed > MIN_SUPER_PASSES and spans else 0.0
     mean_tpot = float(pooled["tpot"].mean())
     return SteadyWindow(
@@ -292,7 +296,7 @@ def _window(passes: Sequence[SuperPass], start: int, end: int) -> SteadyWindow:
         duration_s,
         max(FLOOR_S, LATENCIES * _percentile(latency, 0.9) / NS, precise_s),
         needed,
-        sum(one.tokens for one in part) / duration_s if duration_s else 0.0,
+        sum(super_pass.tokens for super_pass in part) / duration_s if duration_s else 0.0,
         NS / mean_tpot if mean_tpot else 0.0,
         {
             name: {f"p{share * 100:.0f}": _percentile(column, share) for share in (0.5, 0.9)}
@@ -311,12 +315,12 @@ def _anomaly(passes: Sequence[SuperPass], ranges: Sequence[tuple[int, int]], cho
     """Return the shift of the TPOT in a range after the window, if a test for a change point confirms it."""
 
     def mean(bounds: tuple[int, int]) -> float:
-        return float(np.concatenate([one.tpot for one in passes[bounds[0] : bounds[1]]]).mean())
+        return float(np.concatenate([super_pass.tpot for super_pass in passes[bounds[0] : bounds[1]]]).mean())
 
     level = mean(ranges[chosen])
     changes = [mean(bounds) / level - 1 for bounds in ranges[chosen + 1 :]]
     shift = next((change for change in changes if abs(change) > SHIFT), None)
-    place = _change_point(np.array([one.tpot.mean() if len(one.tpot) else 0.0 for one in passes]))
+    place = _change_point(np.array([super_pass.tpot.mean() if len(super_pass.tpot) else 0.0 for super_pass in passes]))
     return None if shift is None or place is None else {"super_pass": place, "delta_pct": round(100 * shift, 3)}
 
 

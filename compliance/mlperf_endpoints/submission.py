@@ -246,16 +246,22 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: Mapping[str, int]
             yield compared("endpoints-file", False, names, "none", run.root)
     patterns = [run.config.settings.load_pattern for run in runs if run.config is not None]
     levels = sorted(
-        {one.target_concurrency for one in patterns if one.type == "concurrency" and one.target_concurrency}
+        {
+            pattern.target_concurrency
+            for pattern in patterns
+            if pattern.type == "concurrency" and pattern.target_concurrency
+        }
     )
-    offline = sum(one.type == "max_throughput" for one in patterns)
+    offline = sum(pattern.type == "max_throughput" for pattern in patterns)
     least = limits["least_with_offline"] if offline else limits["least"]
     right = least <= len(levels) + offline <= limits["most"]
     names = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
     yield compared("endpoints-points", right, names, f"{least} to {limits['most']} points", root)
-    if any(one.type != AGENTIC for one in patterns):
+    if any(pattern.type != AGENTIC for pattern in patterns):
         chosen = [run.config.settings.load_pattern for run in runs if run.config is not None and _is_elected(run)]
-        right = offline + len(chosen) == 1 and all(one.target_concurrency == levels[-1] for one in chosen if levels)
+        right = offline + len(chosen) == 1 and all(
+            pattern.target_concurrency == levels[-1] for pattern in chosen if levels
+        )
         value, wanted = f"{offline}, and {len(chosen)} elected", "1, or the elected point of the highest concurrency"
         yield compared("endpoints-offline", right, value, wanted, root)
     yield from same_configuration(root, runs)
@@ -279,7 +285,7 @@ def same_configuration(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Fin
         facts = model if isinstance(model, dict) else {}
         facts = facts | {"datasets": run.datasets(measured=True), "seeds": seeds}
         configured.append({name: value for name, value in facts.items() if name != "streaming"})
-    differ = sorted({name for one in configured for name in differences(configured[0], one)})
+    differ = sorted({name for configuration in configured for name in differences(configured[0], configuration)})
     fields = ", ".join(differ) or "none"
     yield compared("endpoints-one-system", not differ, fields, "none", root)
 
@@ -353,9 +359,11 @@ def run_checker(program: str, root: Path, seed_file: Path | None = None) -> dict
     try:
         results = orjson.loads(done.stdout[done.stdout.index(b"{") :])["results"]
         fields = {"severity": "severity", "rule": "rule", "text": "message"}
-        messages = [{name: str(one[key]) for name, key in fields.items()} for one in results if not one["passed"]]
+        messages = [
+            {name: str(result[key]) for name, key in fields.items()} for result in results if not result["passed"]
+        ]
         passed, refused = (
-            {str(one["rule"]) for one in results if bool(one["passed"]) is state} for state in (True, False)
+            {str(result["rule"]) for result in results if bool(result["passed"]) is state} for state in (True, False)
         )
     except (ValueError, KeyError, TypeError) as error:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]

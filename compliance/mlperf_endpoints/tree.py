@@ -65,8 +65,8 @@ def judge_tree(places: Sequence[Path], tables: RoundTables | None = None) -> Ite
         yield compared("endpoints-tree-model", right, ", ".join(models), allowed, curve)
         limit = tables.points["ultra_low"]
         facts = CurveFacts(curve, [_point(place, fields) for place, fields in declared.items()], tables)
-        maxima = {f"{one}" for one in facts.declared_maxima}
-        wrong = [one for one in facts.declared_maxima if type(one) is not int or one <= limit]
+        maxima = {f"{maximum}" for maximum in facts.declared_maxima}
+        wrong = [maximum for maximum in facts.declared_maxima if type(maximum) is not int or maximum <= limit]
         right, value = not wrong and len(maxima) < 2, ", ".join(sorted(map(str, wrong or maxima))) or "none"
         yield compared("endpoints-tree-capacity", right, value, f"one value above {limit}", curve)
         # An elected Offline point is a point of the curve, so it needs no run of its own.

@@ -39,10 +39,10 @@ class AbPage:
     @property
     def title(self) -> str:
         base, *others = self.record.systems
-        return f"{', '.join(one.name for one in others)} against {base.name}: {base.target}"
+        return f"{', '.join(system.name for system in others)} against {base.name}: {base.target}"
 
     def changes(self, load: int, system: int) -> list[AbChange]:
-        return [one for one in self.record.changes if (one.load, one.system) == (load, system)]
+        return [change for change in self.record.changes if (change.load, change.system) == (load, system)]
 
     def load_line(self, load: int) -> str:
         return load_line(self.record, load)
@@ -81,7 +81,7 @@ def ab_page(record: AbRecord) -> AbPage:
     forests = {}
     for load in range(len(record.loads)):
         for system in range(1, len(record.systems)):
-            changes = [one for one in record.changes if (one.load, one.system) == (load, system)]
+            changes = [change for change in record.changes if (change.load, change.system) == (load, system)]
             if changes:
                 forests[load, system] = _draw_forest(record, changes)
     courses = {load: _draw_courses(record, load) for load in range(len(record.loads))}

@@ -118,14 +118,14 @@ def draw_records(records: Sequence[BenchRecord]) -> Picture:
             offline = next((run.output_tokens_per_s for run in record.runs if run.kind == "offline"), None)
             series.append(SystemCurve(list(_marks(record, measure, is_only)), _name(record, records), offline))
         panels.append(Panel(f"{percentile} {name}", "ms", series, [limit] if limit is not None else []))
-    closed = any(run.kind == "concurrency" for one in records for run in one.runs)
+    closed = any(run.kind == "concurrency" for bench in records for run in bench.runs)
     title = "Closed loop, measured by the harness" if closed else "Latency against throughput"
     return draw_curves(title, "output tokens/s", panels)
 
 
 def draw_users(records: Sequence[BenchRecord]) -> Picture:
     """Draw output tokens/s per user against output tokens/s per accelerator (per system if unknown)."""
-    has_accelerators = all(one.accelerators for one in records)
+    has_accelerators = all(bench.accelerators for bench in records)
     series = []
     for record in records:
         marks = [

@@ -66,7 +66,7 @@ def ceiling_rows(manifest: Manifest, requests: RequestTable, tokens_per_second: 
     sizes = [int(engine.get(f"{name}_parallel_size") or 1) for name in ("tensor", "data", "pipeline")]
     count = math.prod(sizes) * max(1, len(manifest.replicas))
     try:
-        arithmetic, memory = (count * one for one in bounds(device, manifest, requests))
+        arithmetic, memory = (count * bound for bound in bounds(device, manifest, requests))
     except HarnessError as error:
         return [("unknown", error.message)]
     rows = [

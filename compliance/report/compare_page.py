@@ -29,8 +29,10 @@ class ComparePage:
 
     def conditions(self) -> list[tuple[str, list[str], bool]]:
         """Return name, values and whether they differ, for each condition."""
-        stated = [stated_conditions(one) for one in self.records]
-        values = {name: [one.get(name) for one in stated] for one in stated for name in one} | self.comparison.unequal
+        stated = [stated_conditions(record) for record in self.records]
+        values = {
+            name: [conditions.get(name) for conditions in stated] for conditions in stated for name in conditions
+        } | self.comparison.unequal
         return [
             (condition_name(name), [condition_text(name, value) for value in values], name in self.comparison.unequal)
             for name, values in values.items()

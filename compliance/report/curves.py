@@ -56,7 +56,7 @@ def draw_curves(title: str, load: str, panels: Sequence[Panel]) -> Picture:
         load: Label of the horizontal axis.
         panels: Those without a mark are left out.
     """
-    shown = [panel for panel in panels if any(one.marks for one in panel.series)]
+    shown = [panel for panel in panels if any(series.marks for series in panel.series)]
     figure = Figure(figsize=(4.6, 2.9 * max(1, len(shown)) + 0.4))
     figure.suptitle(title, x=0.02, ha="left")
     for place, panel in enumerate(shown, start=1):

@@ -126,7 +126,9 @@ def _files_of(part: RunVerdict) -> list[Path]:
 def _support(verdict: ResultVerdict) -> Iterator[tuple[str, str, str, str]]:
     """Yield each reported number with its value, whether the logs support it, and the evidence or what is missing."""
     for part in verdict.parts:
-        contradictions = (one for one in verdict.findings if one.kind == "contradiction" and one.violated)
+        contradictions = (
+            finding for finding in verdict.findings if finding.kind == "contradiction" and finding.violated
+        )
         contradicting = dict.fromkeys(finding.rule for finding in (*part.contradictions, *contradictions))
         if contradicting:
             status = "contradicted", f"see {', '.join(contradicting)} below"
@@ -147,7 +149,7 @@ def _support(verdict: ResultVerdict) -> Iterator[tuple[str, str, str, str]]:
 
 def _missing(part: RunVerdict) -> str:
     name = "requests.jsonl" if part.details.mode == "performance" else "mlperf_log_accuracy.json"
-    is_missing = any(one.why.startswith(name) for one in not_applied(part))
+    is_missing = any(entry.why.startswith(name) for entry in not_applied(part))
     return REQUESTS[name] if is_missing else "the dataset and the model (--dataset-path, --model-path)"
 
 
@@ -155,7 +157,7 @@ def _passed(verdict: ResultVerdict) -> Iterator[str]:
     rules = all_rules()
     for part in verdict.parts:
         violated = {finding.rule for finding in part.findings}
-        met = [rules[one] for one in sorted(part.applied - violated)]
+        met = [rules[rule] for rule in sorted(part.applied - violated)]
         yield f"{part.details.mode}: {'; '.join(f'{rule.id} ({rule.summary})' for rule in met) or 'none'}"
 
 

@@ -139,24 +139,27 @@ def curves(points: Sequence[CurvePoint]) -> Picture | None:
     Disc: run of the Endpoints client. Square: run of this harness. Hollow: `holds` is false. Lines join the points of a
     curve. Dotted line: the highest Offline rate of the client.
     """
-    offline_points = (one for one in points if one.load == OFFLINE and one.holds and not one.is_own)
-    offline = max((one.tokens_per_second for one in offline_points), default=None)
+    offline_points = (point for point in points if point.load == OFFLINE and point.holds and not point.is_own)
+    offline = max((point.tokens_per_second for point in offline_points), default=None)
     panels = []
     for title, unit, name, limit in (
         ("p90 TTFT", "ms", "ttft_ms", 0),
         ("p90 TPOT", "ms", "tpot_ms", 1),
         ("tokens/s per user: 1,000 / p90 TPOT in ms", "tokens/s", "tokens_per_user", None),
     ):
-        drawn = sorted((one for one in points if getattr(one, name) is not None), key=lambda one: one.tokens_per_second)
+        drawn = sorted(
+            (point for point in points if getattr(point, name) is not None), key=lambda point: point.tokens_per_second
+        )
         if len(drawn) > 1:
             limits = {} if limit is None else {point.limits_ms[limit] for point in drawn}
             series = [
                 SystemCurve(
-                    [_mark(one, name) for one in drawn if one.is_own == is_own], vertical=None if is_own else offline
+                    [_mark(point, name) for point in drawn if point.is_own == is_own],
+                    vertical=None if is_own else offline,
                 )
                 for is_own in (False, True)
             ]
-            panels.append(Panel(title, unit, series, sorted(one for one in limits if one)))
+            panels.append(Panel(title, unit, series, sorted(limit for limit in limits if limit)))
     return draw_curves("Latencies over throughput", "tokens/s", panels) if panels else None
 
 

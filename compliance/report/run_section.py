@@ -80,9 +80,9 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
             run = RunEvidence.of(finished_run(run_dir))
             run.requests = requests  # keep the request log, so that it is read once
             part = judge_run(run)
-            open_findings = (one for one in part.findings if not one.passed and part.counts(one))
+            open_findings = (finding for finding in part.findings if not finding.passed and part.counts(finding))
             # The finding perf-validity is left out, because it repeats the reasons.
-            findings = [one for one in open_findings if not (reasons and one.rule == "perf-validity")]
+            findings = [finding for finding in open_findings if not (reasons and finding.rule == "perf-validity")]
         except HarnessError as error:
             notes.append(f"verify: {error.message}")
     derived = None
@@ -148,7 +148,7 @@ def overview_of(root: Path) -> Picture:
             if values is not None and shows("p50", len(requests)):
                 facts.append(f"median {label} {milliseconds(values.p50 / 1e6)} ms")
         lines.append(", ".join(facts))
-    names = {str(one.get("name")) for one in observed.accelerators}
+    names = {str(accelerator.get("name")) for accelerator in observed.accelerators}
     where = ", ".join(sorted(names)) or f"{observed.host.cores_usable} cores of {observed.host.cpu}"
     lines.append(f"{counted(len(requests), 'sample')}; LoadGen {observed.loadgen.version}; {where}")
     return overview(title, lines, requests, time_series(requests))
@@ -203,5 +203,7 @@ def _counts(requests: RequestTable) -> list[tuple[str, str]]:
     if requests.replica is not None and (count := int(requests.replica.max()) + 1) > 1:
         tokens = np.bincount(requests.replica, weights=requests.output_tokens, minlength=count)
         busiest = f"{int(tokens.argmax())} has {tokens.max() / max(tokens.mean(), 1):.3f} × the mean"
-        rows.append(("output tokens of replicas", f"{', '.join(f'{one:,.0f}' for one in tokens)}; replica {busiest}"))
+        rows.append(
+            ("output tokens of replicas", f"{', '.join(f'{count:,.0f}' for count in tokens)}; replica {busiest}")
+        )
     return rows

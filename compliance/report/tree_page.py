@@ -39,8 +39,12 @@ def tree_page(verdict: TreeVerdict, made: str) -> str:
     """Return the page as HTML."""
     checked = TreeReport(verdict)
     order = {cause.name: number for number, cause in enumerate(checked.causes)}
-    most_severe = sorted(checked.caused, key=lambda one: order[one.cause])[:MAX_FINDINGS]
-    counts = Counter((one.subject[1], one.cause) for one in checked.caused if len(one.subject) > 1)
+    most_severe = sorted(checked.caused, key=lambda caused_finding: order[caused_finding.cause])[:MAX_FINDINGS]
+    counts = Counter(
+        (caused_finding.subject[1], caused_finding.cause)
+        for caused_finding in checked.caused
+        if len(caused_finding.subject) > 1
+    )
     columns = checked.causes[:MAX_COLUMNS]
     page = {
         "title": f"Check of {printable(checked.tree.root.name, 80)}, round {checked.tree.round}",
@@ -51,11 +55,14 @@ def tree_page(verdict: TreeVerdict, made: str) -> str:
         "columns": columns,
         # rows of the matrix: submitter, and its number of findings for each cause
         "matrix": [
-            (organization, [counts[organization, one.name] for one in columns])
+            (organization, [counts[organization, column.name] for column in columns])
             for organization in sorted({organization for organization, _ in counts})
         ],
         # finding, and the lines of files that it is about
-        "findings": [(one, list(shown_lines(checked.tree.root, one.finding, MAX_LINE_CHARS))) for one in most_severe],
+        "findings": [
+            (caused_finding, list(shown_lines(checked.tree.root, caused_finding.finding, MAX_LINE_CHARS)))
+            for caused_finding in most_severe
+        ],
         "not_judged": list(unapplied_rule_lines(checked)),
         "rates": list(_rates(checked))[:MAX_PICTURES],
         "latencies": list(_latencies(checked))[:MAX_PICTURES],
@@ -77,7 +84,8 @@ def _rates(checked: TreeReport) -> Iterator[Picture]:
         if len(rates) < 2:
             continue
         middle = {
-            name: median(rate for _, other, rate in rates if other == name) for name in {name for _, name, _ in rates}
+            name: median(rate for _, submitter, rate in rates if submitter == name)
+            for name in {name for _, name, _ in rates}
         }
         counts = Counter(name for _, name, _ in rates)
         far = {
@@ -101,7 +109,9 @@ def _latencies(checked: TreeReport) -> Iterator[Picture]:
             if numbers.get(limit) and key in numbers and place.scenario.lower() in ("server", "interactive"):
                 groups[_benchmark(checked, place)].append((place, name, 100 * numbers[key] / numbers[limit]))
     for benchmark, latencies in sorted(groups.items()):
-        labeled = [one for one in sorted(latencies, key=lambda one: -one[2]) if one[2] >= NEAR_LIMIT][:MAX_NAMED]
+        labeled = [
+            latency for latency in sorted(latencies, key=lambda latency: -latency[2]) if latency[2] >= NEAR_LIMIT
+        ][:MAX_NAMED]
         shown = [
             PicturePoint(
                 f"{_label(point[0].scenario)} {point[1]}",

@@ -140,8 +140,10 @@ def _facts(engine: Any, places: list[FactSource], backend: Any, gaps: list[str])
 
 def _contradictions(places: list[FactSource], in_force: Mapping[Pair, str]) -> Iterator[str]:
     """Yield contradictions between the files that record the engine configuration."""
-    stored = next((place for place, one in places if str(_text(one.get("quantization"))).startswith(_STORED)), None)
-    plain = next((place for place, one in places if one.get("quantized") is False), None)
+    stored = next(
+        (place for place, settings in places if str(_text(settings.get("quantization"))).startswith(_STORED)), None
+    )
+    plain = next((place for place, settings in places if settings.get("quantized") is False), None)
     if stored and plain:
         yield f"{stored} states a method for quantized weights, but {plain} states plain weights"
     first, settings = places[0] if places else ("", {})
@@ -226,7 +228,7 @@ def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> Iterator[Fin
             yield compared(rule, False, effective, as_declared, text="effective technique", **numbers)
     recorded = not facts.gaps or (facts.gaps == (_NO_WEIGHTS,) and mechanism != "weight_quantization")
     leaves_traces = ("kv_quantization", "weight_quantization", "speculative_decoding")
-    if recorded and mechanism in leaves_traces and mechanism not in {one for one, _ in facts.in_force}:
+    if recorded and mechanism in leaves_traces and mechanism not in {technique for technique, _ in facts.in_force}:
         dtype = f" (kv_cache_dtype {facts.columns['kv_cache_dtype'] or 'unknown'})"
         effective = f"none{dtype if mechanism == 'kv_quantization' else ''}"
         yield compared(rule, False, effective, as_declared, text="effective technique", **numbers)

@@ -74,7 +74,7 @@ def check_evaluation(
     def unshown(subject: str, value: str, required: str) -> Finding:
         return compared(COMPLETED, False, value, required, text=subject, severity="error" if needed else "warning")
 
-    if named in {one.quality_eval for one in BENCHMARKS.values()}:
+    if named in {benchmark.quality_eval for benchmark in BENCHMARKS.values()}:
         if quality is None or quality.directory is None:
             evidence = "run directory of the row" if quality is None else "accuracy run of the result"
             finding = unshown(evidence, "missing", "accuracy run, which is the evaluation")
@@ -99,7 +99,9 @@ def check_evaluation(
             finding = replace(finding, files=(Path(path),), fix=error.fix)
         else:
             facts = asdict(results) | {"change_percent": results.change}
-            found_in = (replace(one, files=(Path(path),), numbers=facts) for one in _compare(results, row, needed))
+            found_in = (
+                replace(finding, files=(Path(path),), numbers=facts) for finding in _compare(results, row, needed)
+            )
             return Evaluation(ATTACHED, results, tuple(found_in))
     return Evaluation(DECLARED_ONLY, None, (finding,))
 

@@ -94,7 +94,7 @@ class GateDetails:
                         if (failed := closing_findings(row, self.strict))
                     ],
                     "review_required_rows": [
-                        row.details.with_reference(review=[one.sentence for one in notes])
+                        row.details.with_reference(review=[note.sentence for note in notes])
                         for row in rows
                         if (notes := row.of("note") if self.strict else row.of("warning", "note"))
                     ],
@@ -118,7 +118,11 @@ def closing_findings(row: RowVerdict, strict: bool) -> list[Finding]:
 
 def _pairs(verdict: GateVerdict, severity: Severity) -> list[str]:
     """Return the expected techniques (--expect) that no row declares, or with "note" the unexpected techniques."""
-    return [one.numbers["pair"] for one in verdict.findings if one.rule == "gate/coverage" and one.severity == severity]
+    return [
+        finding.numbers["pair"]
+        for finding in verdict.findings
+        if finding.rule == "gate/coverage" and finding.severity == severity
+    ]
 
 
 def gate_status(verdict: GateVerdict) -> Literal["pass", "fail", "no_rows"]:
@@ -155,7 +159,7 @@ def gate_text(verdict: GateVerdict) -> str:
         verdict,
         TextLayout(
             part=row_layout,
-            shown=lambda gate: sorted(gate.findings, key=lambda one: _SEVERITIES.index(one.severity)),
+            shown=lambda gate: sorted(gate.findings, key=lambda finding: _SEVERITIES.index(finding.severity)),
             with_place=True,
             with_not_applied=False,
             tail=lambda gate: (_last_line(gate),),
@@ -166,7 +170,7 @@ def gate_text(verdict: GateVerdict) -> str:
 def _findings_on_row(row: RowVerdict) -> Iterator[Finding]:
     """Yield the findings, most severe first, without the row's own file, which the first line names."""
     own_file = (row.details.file,)
-    return (replace(one, files=()) if one.files == own_file else one for one in by_severity(row))
+    return (replace(finding, files=()) if finding.files == own_file else finding for finding in by_severity(row))
 
 
 def _row_tail(row: RowVerdict) -> Iterator[str]:
@@ -310,7 +314,10 @@ def stored_row(judged: TechniqueRow, registries: Registries) -> dict[str, Any]:
     whose technique contradicts the engine has no certification.
     """
     verdict: RowVerdict = judge(RowEvidence(judged, registries, None), GATE)
-    evaluation, refuted = verdict.details.evaluation, [one for one in verdict.of("error") if one.rule in _OF_SUPPORT]
+    evaluation, refuted = (
+        verdict.details.evaluation,
+        [finding for finding in verdict.of("error") if finding.rule in _OF_SUPPORT],
+    )
     row = judged.row | {
         "quality_evidence": evaluation.how,
         "quality_results_sha256": evaluation.results and evaluation.results.sha256,
@@ -319,8 +326,8 @@ def stored_row(judged: TechniqueRow, registries: Registries) -> dict[str, Any]:
     }
     if refuted and claims_support(row):
         row[SUPPORT_STATUS] = "reviewed_preview"
-        row["support_status_reason"] = "; ".join(f"{one.rule}: {one.sentence}" for one in refuted)
-    if any(one.rule == "gate/mechanism_misdeclared" for one in refuted):
+        row["support_status_reason"] = "; ".join(f"{finding.rule}: {finding.sentence}" for finding in refuted)
+    if any(finding.rule == "gate/mechanism_misdeclared" for finding in refuted):
         row["certification"] = None
     return row
 
@@ -329,7 +336,7 @@ def stored_row(judged: TechniqueRow, registries: Registries) -> dict[str, Any]:
     "gate",
     ("gate/eligible_in_division", "error", "[rules] closed and open division", "eligibility in the division",
      "choose the open division, or repeat the run without the technique"),
-    applies=lambda of: "" if of.division else "--division was not given",
+    applies=lambda subject: "" if subject.division else "--division was not given",
 )  # fmt: skip
 def _eligible(evidence: RowEvidence) -> Iterator[Finding]:
     eligibility = evidence.divisions[str(evidence.division)]
@@ -387,7 +394,7 @@ def _review(evidence: RowEvidence) -> Iterator[Finding]:
     quality, status = evidence.judged.quality, evidence.row["quality_eval_status"]
     issues = [*evidence.declared.issues, *([] if quality is None else evidence.judged.row[VALIDATION]["issues"])]
     issues += [evidence.registries.error] if evidence.registries.error else []
-    reported = {one.sentence for one in check_declaration(evidence.row, evidence.registries)}
+    reported = {finding.sentence for finding in check_declaration(evidence.row, evidence.registries)}
     for issue in dict.fromkeys(issues):
         if issue not in reported:
             required = "values that fit their fields, the registries and the manifest"
@@ -425,7 +432,7 @@ def _rows_declared(evidence: RowsEvidence) -> Iterator[Finding]:
     "gate",
     ("gate/coverage", "error", OURS, "techniques of the rows, compared with --expect",
      "add a row of the technique"),
-    applies=lambda of: "" if of.expected else "--expect was not given",
+    applies=lambda subject: "" if subject.expected else "--expect was not given",
 )  # fmt: skip
 def _coverage(evidence: RowsEvidence) -> Iterator[Finding]:
     pairs = {"/".join(pair_of(subject.row)) for subject in evidence.rows}
@@ -445,9 +452,13 @@ def _coverage(evidence: RowsEvidence) -> Iterator[Finding]:
 
 # The checks, in the order of their findings.
 ROW_CHECKS = (
-    check_of(lambda of: check_declaration(of.row, of.registries), check_declaration),
-    check_of(lambda of: misdeclared(of.row, of.engine), misdeclared),
-    check_of(lambda of: of.evaluation.findings, check_evaluation, applies=lambda of: no_evaluation(of.row)),
+    check_of(lambda subject: check_declaration(subject.row, subject.registries), check_declaration),
+    check_of(lambda subject: misdeclared(subject.row, subject.engine), misdeclared),
+    check_of(
+        lambda subject: subject.evaluation.findings,
+        check_evaluation,
+        applies=lambda subject: no_evaluation(subject.row),
+    ),
     *map(check_of, (_eligible, _verified, _recorded, _review)),
 )
 ROWS_CHECKS = tuple(map(check_of, (_rows_declared, _coverage)))

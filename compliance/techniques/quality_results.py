@@ -156,7 +156,7 @@ def _scores(results: Mapping[str, Any], task: str) -> Iterator[tuple[str, float]
         for key, value in _mapping(results, task).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
-    yield from sorted(scores, key=lambda one: -one[1])
+    yield from sorted(scores, key=lambda score: -score[1])
 
 
 def _sample_counts(content_object: Mapping[str, Any], task: str) -> tuple[int, int]:

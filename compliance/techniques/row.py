@@ -98,7 +98,10 @@ def _with_repeat(first: TechniqueRow, repeat: TechniqueRow) -> TechniqueRow:
     The row is valid only if each run is valid, and certified only if each run is certified.
     """
     row = first.row | {
-        "valid": min((one.row["valid"] for one in (first, repeat)), key=lambda valid: (valid is not None, valid)),
+        "valid": min(
+            (technique_row.row["valid"] for technique_row in (first, repeat)),
+            key=lambda valid: (valid is not None, valid),
+        ),
         "certification": first.row["certification"] and repeat.row["certification"],
         "error_message": first.row["error_message"] or repeat.row["error_message"],
         "evidence": first.row["evidence"] | {"repeats": first.row["evidence"].get("repeats", 1) + 1},

@@ -68,7 +68,7 @@ def _with_evidence(
         by_runs = rows_of_runs([Path(directory)], declaration_of(row), registries, sources, in_round)
     except HarnessError:
         return bare
-    current = next((one for one in by_runs if one.row["run_id"] == row.get("run_id")), None)
+    current = next((row_of_run for row_of_run in by_runs if row_of_run.row["run_id"] == row.get("run_id")), None)
     if current is None:  # the directory now contains a different run
         return bare
     by_files = current.row

@@ -84,8 +84,8 @@ class Registries:
 
     def closest(self, mechanism: str, variant: str) -> str:
         """Return the registered technique and variant with the most similar names; "" if no registry is readable."""
-        pairs = [f"{one}/{other}" for one, other in self.variants if one == mechanism]
-        pairs = pairs or [f"{one}/{other}" for one, other in self.variants if one != BASELINE]
+        pairs = [f"{technique}/{variant}" for technique, variant in self.variants if technique == mechanism]
+        pairs = pairs or [f"{technique}/{variant}" for technique, variant in self.variants if technique != BASELINE]
         return next(iter(difflib.get_close_matches(f"{mechanism}/{variant}".lower(), pairs, 1, cutoff=0)), "")
 
 
@@ -107,16 +107,16 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
     fix = "restore the registry file"
     lists = [read_as(folder / name, _VariantsFile, fix) for name in (VARIANTS_FILE, VARIANTS_EXTENSION_FILE)]
     eval_lists = [read_as(folder / name, _QualityFile, fix) for name in (QUALITY_FILE, QUALITY_EXTENSION_FILE)]
-    variants = [entry for one in lists for entry in one.variants]
-    compression = tuple(name for one in lists for name in one.compression_mechanisms)
-    speculative = tuple(name for one in lists for name in one.speculative_mechanisms)
-    evals = [entry for one in eval_lists for entry in one.eval_harnesses]
+    variants = [entry for file in lists for entry in file.variants]
+    compression = tuple(name for file in lists for name in file.compression_mechanisms)
+    speculative = tuple(name for file in lists for name in file.speculative_mechanisms)
+    evals = [entry for file in eval_lists for entry in file.eval_harnesses]
     pairs = [f"{entry.mechanism}/{entry.mechanism_variant}" for entry in variants]
     for name, ids in (
         (VARIANTS_FILE, pairs), (VARIANTS_FILE, [*compression, *speculative, BASELINE]),
-        (QUALITY_FILE, [one.quality_eval_id for one in evals]),
+        (QUALITY_FILE, [entry.quality_eval_id for entry in evals]),
     ):  # fmt: skip
-        if twice := [one for one, count in Counter(map(str.casefold, ids)).items() if count > 1]:
+        if twice := [name for name, count in Counter(map(str.casefold, ids)).items() if count > 1]:
             raise InputError(f"{folder / name}: {', '.join(twice)} is listed twice", "keep one entry of each")
     if unmatched := {BASELINE, *compression, *speculative} ^ {entry.mechanism for entry in variants}:
         text = f"{folder / VARIANTS_FILE}: {', '.join(sorted(unmatched))}: needs a variant and a kind"

@@ -159,13 +159,15 @@ class OutputCaching(AuditTest[CachingOptions]):
         if isinstance(outcome, CachingOutcome) and outcome.tests:
             references, tests = list(outcome.references), list(outcome.tests)
             notes = "".join(f"; left out: {note}" for note in outcome.notes)
-        by_run = dict(zip((one.run for one in measured), runs, strict=True))
-        audits, firsts = ([by_run[one.run] for one in group] for group in (tests, references))
-        before, after = (median(one.pace.samples_per_second for one in group) for group in (references, tests))
+        by_run = dict(zip((measurement.run for measurement in measured), runs, strict=True))
+        audits, firsts = ([by_run[measurement.run] for measurement in group] for group in (tests, references))
+        before, after = (
+            median(measurement.pace.samples_per_second for measurement in group) for group in (references, tests)
+        )
         kind, size = tests[0].run.kind, tests[0].run.samples
         scores = f"{kind}: {after:.6g} samples/s, {REFERENCE}: {before:.6g} samples/s"
         used = f"N = {size}" + (f", raised from {plan.samples}" if size != plan.samples else "")
-        seconds = median(one.pace.seconds for one in references)
+        seconds = median(reference.pace.seconds for reference in references)
         used += f"; {counted(len(references), 'reference run')} of {seconds:.3g} s; {counted(len(runs), 'run')}"
         used += f"; {new:,} of {issued:,} reference samples were new to the engine"
         text, reason = _test_line(failed, f"{scores}; {used}")

@@ -70,7 +70,11 @@ class OutputConsistency(TwoModeAudit):
         name = "responses equal, by hash"
         yield compared("consistency-hashes", passed, value, f"at least {least:.4g}", where, share=share, text=name)
         recorded = dict(zip(table.seq.tolist(), table.output_sha256, strict=True))
-        wrong = [one.seq_id for one in performance.entries if recorded.get(one.seq_id) != sha256(one.data).hexdigest()]
+        wrong = [
+            entry.seq_id
+            for entry in performance.entries
+            if recorded.get(entry.seq_id) != sha256(entry.data).hexdigest()
+        ]
         value = f"{len(wrong)} of {len(performance.entries)}"
         value += f" (seq_id {wrong[:NAMED_IN_MESSAGES]})" if wrong else ""
         text = "logged responses that differ from the request log"
