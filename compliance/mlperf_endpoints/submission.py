@@ -36,7 +36,6 @@ from compliance.mlperf_endpoints.round_tables import (
 )
 from compliance.mlperf_endpoints.tree import declared_point, judge_tree
 from compliance.mlperf_endpoints.verdict import OFFICIAL, client_run
-from compliance.results.scoring import ScoreSources
 from compliance.sources import Case, Request
 from runs.errors import ExecutionError, InputError
 from runs.files.temporary import temporary_folder
@@ -164,15 +163,25 @@ CURVE = TextLayout(
 )
 
 
-def curve_of(folders: Sequence[Path], scores: ScoreSources, seed_sets: Path | None = None) -> Curve:
-    """Return the run directories in folders as one curve.
+def _curve(folders: Sequence[Path], dataset_path: Path | None, model_path: str | None, seed_file: Path | None) -> Curve:
+    """Return the run directories in folders as one curve."""
+    tables, paths = round_tables(seed_file), [path for folder in folders for path in run_folders(folder)]
+    return Curve(folders[0], [client_run(path, model_path, dataset_path, tables) for path in paths], tables)
+
+
+def check_folders(
+    folders: Sequence[Path],
+    dataset_path: Path | None = None,
+    *,
+    model_path: str | None = None,
+    seed_file: Path | None = None,
+) -> CurveVerdict:
+    """Check run directories as `verify --official` does, and report what a submission of them lacks.
 
     Args:
-        seed_sets: A newer seedset.yaml.
+        seed_file: A newer seedset.yaml.
     """
-    tables, paths = round_tables(seed_sets), [path for folder in folders for path in run_folders(folder)]
-    runs = [client_run(path, scores.model_path, scores.dataset_path, tables) for path in paths]
-    return Curve(folders[0], runs, tables)
+    return judge(_curve(folders, dataset_path, model_path, seed_file), CHECK)
 
 
 def find(paths: Sequence[Path], request: Request) -> list[Case]:
@@ -181,14 +190,17 @@ def find(paths: Sequence[Path], request: Request) -> list[Case]:
     Raises:
         InputError: If there are too many run directories, or the official checker is not a program.
     """
-    program, curve = find_checker(request.checker, paths[0]), curve_of(paths, request.scores, request.seed_sets)
+    program, scores, seed_file = find_checker(request.checker, paths[0]), request.scores, request.seed_sets
+    curve = _curve(paths, scores.dataset_path, scores.model_path, seed_file)
 
     def complete(verdict: CurveVerdict) -> None:
         if request.runs:
-            against: CurveVerdict = judge(curve_of(request.runs, request.scores, request.seed_sets), CHECK)
+            against = check_folders(
+                request.runs, scores.dataset_path, model_path=scores.model_path, seed_file=seed_file
+            )
             verdict.findings += import_module(BUILD_POINTS).compare_points_with_runs(verdict, against)
             verdict.error = verdict.error or against.error
-        add_official_checker(verdict, program, request.seed_sets)
+        add_official_checker(verdict, program, seed_file)
 
     return [Case(curve, CHECK, CURVE, complete=complete, home=curve.root)]
 

@@ -16,10 +16,10 @@ import yaml
 
 from compliance.judge.record import record
 from compliance.judge.rule import OURS, decides
-from compliance.judge.verdict import Finding, Verdict, compared, judge
+from compliance.judge.verdict import Finding, Verdict, compared
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.point_rules import ACCURACY, model_rules, published_names, seeds_of
-from compliance.mlperf_endpoints.submission import CHECK, POINT_FILES, CurveVerdict, curve_of
+from compliance.mlperf_endpoints.submission import POINT_FILES, CurveVerdict, check_folders
 from compliance.mlperf_endpoints.summary_comparison import reported_differences
 from compliance.mlperf_endpoints.tree import POINT, SYSTEM, declared_point, judge_tree
 from compliance.submission.build import refuse_used_directory
@@ -83,11 +83,16 @@ def build_submission(request: SubmitRequest, _: Callable[[str], None]) -> Points
     Raises:
         HarnessError: If a run directory cannot be read, or the tree cannot be built.
     """
-    checked: CurveVerdict = judge(curve_of(request.results, request.sources, request.seed_sets), CHECK)
+    scores = request.sources
+    checked = check_folders(
+        request.results, scores.dataset_path, model_path=scores.model_path, seed_file=request.seed_sets
+    )
     if checked.error is not None:
         raise checked.error
-    refused = refusals(checked, rehearsal=request.rehearsal)
-    files = [] if refused else build_points(checked, request)
+    is_rehearsal = request.rehearsal
+    files, refused = [], refusals(checked, rehearsal=is_rehearsal)
+    if not refused:
+        files = build_points(checked, request.output, request.system_name, rehearsal=is_rehearsal)
     return Verdict(refused, details=PointsDetails(request, checked, files))
 
 
@@ -106,14 +111,13 @@ def waivers(checked: CurveVerdict) -> list[Finding]:
     return [one for one in checked.of("error") if one.kind == "official" and one.rule != "endpoints-rule-failures"]
 
 
-def build_points(checked: CurveVerdict, request: SubmitRequest) -> list[Path]:
+def build_points(checked: CurveVerdict, output: Path, system_name: str, *, rehearsal: bool) -> list[Path]:
     """Write a submission directory for each run directory, and return the written files.
 
     Raises:
         InputError: If two folders are the same point, or a file of a folder is wrong.
         SetupError: If the output exists.
     """
-    output = request.output
     refuse_used_directory(output)
     cases = [
         EndpointsEvidence(run, tables=checked.details.tables) for run in checked.details.runs if not run.only_audit
@@ -124,12 +128,12 @@ def build_points(checked: CurveVerdict, request: SubmitRequest) -> list[Path]:
     for case, point in zip(cases, points, strict=True):
         if highest is not None:
             point.setdefault("max_supported_concurrency", highest)
-        folder = output / "results" / request.system_name / point["model_name"] / f"r{point['concurrency']}"
+        folder = output / "results" / system_name / point["model_name"] / f"r{point['concurrency']}"
         if folder / POINT in files:
             raise InputError(f"{case.run.root}: {folder} already has this point", "keep one directory per point")
         files |= {folder / name: content for name, content in _copies(case.run).items()}
         files[folder / POINT] = yaml.safe_dump(point, sort_keys=False)
-    if request.rehearsal:
+    if rehearsal:
         files[output / REHEARSAL_FILE] = REHEARSAL_MARK + "\n"
     for path, content in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)

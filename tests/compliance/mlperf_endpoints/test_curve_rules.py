@@ -12,10 +12,9 @@ from compliance.judge.text import text
 from compliance.judge.verdict import not_applied
 from compliance.mlperf_endpoints.curve_rules import assigned_regions, region_bounds
 from compliance.mlperf_endpoints.round_tables import round_tables
-from compliance.mlperf_endpoints.submission import CURVE, add_official_checker
+from compliance.mlperf_endpoints.submission import CURVE, add_official_checker, check_folders
 from runs.mlperf_endpoints.accuracy import read_accuracy
 from tests.support.mlperf_endpoints.folder_changes import set_at_path
-from tests.support.mlperf_endpoints.verdicts import check_folders
 
 SEEDS = round_tables().seed_sets[0].seeds
 LEVELS = (1, 4, 16, 24, 64, 128, 256)

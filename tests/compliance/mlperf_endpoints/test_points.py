@@ -9,11 +9,10 @@ import yaml
 
 from compliance.judge.text import text
 from compliance.mlperf_endpoints.round_tables import round_tables
-from compliance.mlperf_endpoints.submission import CURVE
+from compliance.mlperf_endpoints.submission import CURVE, check_folders
 from main import main as run_command
 from runs.errors import ExitCode
 from tests.support.mlperf_endpoints.folder_changes import Change, combined, in_config, in_json, set_at_path, times
-from tests.support.mlperf_endpoints.verdicts import check_folders
 
 POINT, SUMMARY = "point.yaml", "result_summary.json"
 

@@ -17,6 +17,7 @@ from compliance.mlperf_endpoints.round_tables import round_tables
 from compliance.mlperf_endpoints.submission import (
     CURVE,
     add_official_checker,
+    check_folders,
     regions,
     run_checker,
 )
@@ -28,7 +29,7 @@ from runs.mlperf_endpoints.layout import SUMMARY
 from tests.support.documents.json_shapes import differences
 from tests.support.mlperf_endpoints.endpoints_client import write_data
 from tests.support.mlperf_endpoints.folder_changes import Change, combined, in_config, in_json, set_at_path
-from tests.support.mlperf_endpoints.verdicts import check_folders, judge_folder
+from tests.support.mlperf_endpoints.verdicts import judge_folder
 
 CopyOf = Callable[[str], Path]
 NAME, RUNTIME, PATTERN = "model_params/name", "settings/runtime", "settings/load_pattern"
