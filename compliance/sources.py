@@ -1,4 +1,4 @@
-"""The modules that judge paths for a command: one for LoadGen's runs and trees, one for MLPerf Endpoints.
+"""The functions that a command applies to paths: one for LoadGen's runs and trees, one for MLPerf Endpoints.
 
 They are imported by name, so that a command imports only the rules of its inputs.
 """
@@ -21,7 +21,7 @@ from runs.rounds import Round
 if TYPE_CHECKING:  # The modules of the sources import this module.
     from compliance.results.scoring import ScoreSources
 
-CommandName = Literal["verify", "check", "submit"]
+CommandName = Literal["verify", "check", "submit", "signoff"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Case:
 
 
 class Sources(NamedTuple):
-    """The modules of a command."""
+    """The functions of a command, each as "module:function", and the options that one of them cannot apply."""
 
     loadgen: str  # for LoadGen's runs and trees
     endpoints: str  # for MLPerf Endpoints
@@ -74,31 +74,37 @@ class Sources(NamedTuple):
 
 SOURCES: dict[CommandName, Sources] = {
     "verify": Sources(
-        "compliance.results.policy",
-        "compliance.mlperf_endpoints.verdict",
+        "compliance.results.policy:result_cases",
+        "compliance.mlperf_endpoints.verdict:client_run_cases",
         is_run_folder,
         ("--accuracy-only", "--scenario", "--document"),
     ),
     "check": Sources(
-        "compliance.trees.source",
-        "compliance.mlperf_endpoints.submission",
+        "compliance.trees.source:tree_cases",
+        "compliance.mlperf_endpoints.submission:curve_cases",
         is_for_endpoints,
         ("--round", "--against", "--report", "--system", "--source"),
     ),
     "submit": Sources(
-        "compliance.submission.build",
-        "compliance.submission.build_points",
+        "compliance.submission.build:build_submission",
+        "compliance.submission.build_points:submit_points",
         is_for_endpoints,
         ("--division", "--round", "--documentation", "--system", "--source"),
+    ),
+    "signoff": Sources(
+        "compliance.signoff.judge:judge_sides",
+        "compliance.signoff.client_runs:judge_client_runs",
+        is_run_folder,
+        ("--ledger", "--timestamp-ca", "--key"),
     ),
 }
 _ENDPOINTS_ONLY = "--seed-sets"
 
 
-def modules_for(
+def functions_for(
     command: CommandName, paths: Sequence[Path], options: Sequence[str] = ()
-) -> list[tuple[Any, list[Path]]]:
-    """Return the modules that judge the paths of a command, each with its paths.
+) -> list[tuple[Callable[..., Any], list[Path]]]:
+    """Return the functions that a command applies to paths, each with its paths.
 
     Args:
         options: Options on the command line.
@@ -115,27 +121,32 @@ def modules_for(
     if not for_endpoints and _ENDPOINTS_ONLY in options:
         raise InputError(f"{_ENDPOINTS_ONLY}: only for MLPerf Endpoints", f"remove {_ENDPOINTS_ONLY}")
     inputs = ((sources.loadgen, others), (sources.endpoints, for_endpoints))
-    return [(import_module(name), inputs_of_module) for name, inputs_of_module in inputs if inputs_of_module]
+    return [(_imported(name), inputs_of_name) for name, inputs_of_name in inputs if inputs_of_name]
 
 
-def module_for(command: CommandName, paths: Sequence[Path], options: Sequence[str] = ()) -> Any:
-    """Return the module for all paths of a command.
+def _imported(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)  # type: ignore[no-any-return]
+
+
+def function_for(command: CommandName, paths: Sequence[Path], options: Sequence[str] = ()) -> Callable[..., Any]:
+    """Return the function that a command applies to all paths.
 
     Raises:
         InputError: If an option has no effect, or only some of the paths are from MLPerf Endpoints.
     """
-    (module, inputs), *more = modules_for(command, paths, options)
+    (function, inputs), *more = functions_for(command, paths, options)
     if more:
         problem = f"{more[0][1][0]} is from MLPerf Endpoints, {inputs[0]} is not"
         raise InputError(problem, f"use one `{PROGRAM} {command}` for each of them")
-    return module
+    return function
 
 
 def find(command: CommandName, paths: Sequence[Path], request: Request) -> list[Case]:
-    """Return the cases of a command. Those of LoadGen come first.
+    """Return the cases of `verify` or `check`. Those of LoadGen come first.
 
     Raises:
         InputError: If a path has nothing for the command, or an option has no effect.
     """
-    modules = modules_for(command, paths, request.options)
-    return [case for module, inputs in modules for case in module.find(inputs, request)]
+    functions = functions_for(command, paths, request.options)
+    return [case for find_cases, inputs in functions for case in find_cases(inputs, request)]

@@ -184,7 +184,7 @@ def check_folders(
     return judge(_curve(folders, dataset_path, model_path, seed_file), CHECK)
 
 
-def find(paths: Sequence[Path], request: Request) -> list[Case]:
+def curve_cases(paths: Sequence[Path], request: Request) -> list[Case]:
     """Return the curve of run directories, or of a submission of them, for `check`.
 
     Raises:

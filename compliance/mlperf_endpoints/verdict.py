@@ -216,7 +216,7 @@ RUN = TextLayout(
 )
 
 
-def find(paths: Sequence[Path], request: Request) -> list[Case]:
+def client_run_cases(paths: Sequence[Path], request: Request) -> list[Case]:
     """Return the run directories, for `verify`."""
     policy, scores, tables = OFFICIAL if request.official else VERIFY, request.scores, round_tables(request.seed_sets)
     runs = (client_run(path, scores.model_path, scores.dataset_path, tables) for path in paths)

@@ -76,7 +76,7 @@ VERIFY = Policy(
 OFFICIAL = replace(VERIFY, official=True)
 
 
-def find(paths: Sequence[Path], request: Request) -> list[Case]:
+def result_cases(paths: Sequence[Path], request: Request) -> list[Case]:
     """Return the results in paths, for `verify`.
 
     Raises:

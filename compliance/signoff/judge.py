@@ -28,7 +28,7 @@ from compliance.signoff.baseline import (
 from compliance.signoff.changed_options import class_of, judge_changed_options
 from compliance.signoff.claim import Claim, attribution, claim_differs, claimed_numbers, unused_fields
 from compliance.signoff.coherence import coherent, correctness, one_model
-from compliance.signoff.evidence import Evidence, Sides, Unread, checks, load, unreadable
+from compliance.signoff.evidence import Evidence, Sides, Unread, checks, load
 from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.provenance import (
@@ -48,10 +48,9 @@ from compliance.signoff.signoff_verdict import (
     SignOffScope,
     headline,
 )
-from compliance.sources import Request, find
+from compliance.sources import function_for
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files.reading import read_object
-from runs.mlperf_endpoints.layout import is_run_folder
 from runs.processes.time_limit import OutOfTime, within
 
 MAX_PATCH_RUNS = 64  # maximum number of runs of a patch verdict, each of which is re-evaluated
@@ -83,7 +82,7 @@ def sign_off(
         trust: the reviewer's ledger, authorities and key.
         limit_s: time limit; later the sign-off ends without a verdict.
     """
-    claim, folders = claim or Claim(), [path for path in ref if is_run_folder(path)]
+    claim, judge_runs = claim or Claim(), function_for("signoff", (*ref, *cand))
     details = SignOffDetails(
         scope,
         noise_band_pct,
@@ -96,9 +95,8 @@ def sign_off(
 
     def work() -> SignOff:
         with with_scorer(sources) as (scored_with, _):
-            if folders:
-                return _judge_folders(details, folders, claim, scored_with)
-            return judge(_sides(details, ref, cand, claim, scored_with, trust or Trust()), POLICY)
+            judged: SignOff = judge_runs(details, ref, cand, claim, scored_with, trust or Trust())
+            return judged
 
     try:
         return within(limit_s, work)
@@ -115,17 +113,18 @@ def sign_off(
     return verdict
 
 
-def _sides(
+def judge_sides(
     details: SignOffDetails,
     ref: Sequence[Path],
     cand: Sequence[Path],
     claim: Claim,
     sources: ScoreSources,
     trust: Trust,
-) -> Sides:
-    """Return the runs of both sides."""
+) -> SignOff:
+    """Return the verdict on the runs of both sides."""
     (reference, reasons), (candidate, more) = load(ref, sources), load(cand, sources)
-    return Sides(details, reference, candidate, claim, sources, trust, [*map(Unread, (*reasons, *more))])
+    unread = [*map(Unread, (*reasons, *more))]
+    return judge(Sides(details, reference, candidate, claim, sources, trust, unread), POLICY)
 
 
 def _measured(sides: Sides) -> Iterator[Finding]:
@@ -136,26 +135,6 @@ def _measured(sides: Sides) -> Iterator[Finding]:
     if details.metrics["ref"]:
         details.measured_headline = measured_headline(headline_of(sides.before[0]), details.metrics)
     yield from ()
-
-
-def _judge_folders(details: SignOffDetails, folders: list[Path], claim: Claim, sources: ScoreSources) -> SignOff:
-    """Check run directories of the MLPerf Endpoints client: each one like `main.py verify`, then all as one curve."""
-    from compliance.mlperf_endpoints.submission import same_configuration  # only these directories need it
-
-    runs, findings = [], list[Finding]()
-    for case in find("verify", folders, Request(sources)):
-        part = case.judge()
-        findings += [finding for finding in part.all_findings if part.counts(finding)]
-        details.log_sha256[part.details.directory] = part.details.hashes()["sha256"]
-        runs += [part.details.run] if part.details.run is not None else []
-        if part.error is not None:
-            findings.append(unreadable(part.error, case.home))
-        if len(folders) == 1:
-            details.metrics["ref"] = part.details.measured
-    findings += same_configuration(folders[0], runs)
-    sides = Sides(details, [], [], claim, sources, Trust())
-    verdict = judge(sides, replace(POLICY, checks=dict.fromkeys(POLICY.checks, CLAIMED)))
-    return replace(verdict, findings=[*findings, *verdict.findings], not_applied=[])
 
 
 def _each_result(sides: Sides) -> Iterator[Finding]:

@@ -77,7 +77,7 @@ class PointsDetails:
 PointsVerdict = Verdict[PointsDetails]
 
 
-def build_submission(request: SubmitRequest, _: Callable[[str], None]) -> PointsVerdict:
+def submit_points(request: SubmitRequest, _: Callable[[str], None]) -> PointsVerdict:
     """Check run directories of the client, and build a tree of their points, or refuse them.
 
     Raises:

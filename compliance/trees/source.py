@@ -15,7 +15,7 @@ REBUILD = "compliance.submission.rebuild"  # only --runs needs this module
 _OF_RUNS = ("--system", "--source", "--dataset-path", "--model-path")
 
 
-def find(paths: Sequence[Path], request: Request) -> list[Case]:
+def tree_cases(paths: Sequence[Path], request: Request) -> list[Case]:
     """Return the trees.
 
     Raises:

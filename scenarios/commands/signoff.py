@@ -22,7 +22,7 @@ from runs.errors import ExitCode, InputError
 from runs.harness import PROGRAM
 from runs.wording import counted
 from scenarios.command_line import command_output
-from scenarios.command_line.command import PATH, Command, write_record, writing
+from scenarios.command_line.command import PATH, Command, given_options, write_record, writing
 from scenarios.command_line.options import score_options, score_sources
 from scenarios.console import tell
 
@@ -146,7 +146,7 @@ def signoff(
         raise InputError("--remeasure: new runs are not anchored", "remove --ledger and --timestamp-ca")
     if key is not None and not re.fullmatch("[0-9a-f]{64}", key):
         raise InputError(f"--key {key}: not 64 hex digits", f"give the key as `{PROGRAM} anchor` prints it")
-    check_directories(scope, ref, cand, is_anchored=bool(ledger or timestamp_ca or key))
+    check_directories(scope, ref, cand)
     from compliance.judge.record import record
     from compliance.signoff.anchored import Trust
     from compliance.signoff.claim import read_claim
@@ -207,15 +207,13 @@ def _save(scope: SignOffScope, judged: Path, out: Path | None, content: dict[str
         tell(f"verdict not saved: {where}; use --out FILE to save it")
 
 
-def check_directories(scope: SignOffScope, ref: Sequence[Path], cand: Sequence[Path], *, is_anchored: bool) -> None:
-    """Refuse directories that the scope does not accept.
-
-    Args:
-        is_anchored: True if a ledger, an authority or a key is given for the attestations of the runs.
+def check_directories(scope: SignOffScope, ref: Sequence[Path], cand: Sequence[Path]) -> None:
+    """Refuse directories that the scope or an option of the command does not accept.
 
     Raises:
         InputError: If a directory does not exist, or the scope does not accept it or the number of directories.
     """
+    from compliance.sources import function_for
     from runs.mlperf_endpoints.layout import is_run_folder
     from runs.what_is import what_is
 
@@ -234,9 +232,7 @@ def check_directories(scope: SignOffScope, ref: Sequence[Path], cand: Sequence[P
         for path in paths:
             if not path.is_dir():
                 raise what_is(path).refused("a directory with runs", option)
-    folders = [path for path in (*ref, *cand) if is_run_folder(path)]
-    if folders and (scope != "harness" or len(folders) < len(ref) or is_anchored):
-        raise InputError(
-            f"{folders[0]} is an MLPerf Endpoints run folder, which has no attestation",
-            "sign off these folders alone, with --scope harness and without --ledger, --timestamp-ca and --key",
-        )
+    if scope != "harness" and (folder := next(filter(is_run_folder, (*ref, *cand)), None)):
+        raise InputError(f"--scope {scope}: not supported for {folder}, which is from MLPerf Endpoints",
+                         "use --scope harness")  # fmt: skip
+    function_for("signoff", (*ref, *cand), given_options())

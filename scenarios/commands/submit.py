@@ -97,9 +97,9 @@ def submit(
     3 the tree cannot be written or its source is missing, 4 a run did not finish or its files changed.
     """
     from compliance.judge.record import record
-    from compliance.sources import module_for
+    from compliance.sources import function_for
 
-    source = module_for("submit", results, given_options())
+    build = function_for("submit", results, given_options())
     from compliance.submission.candidate import SubmitRequest
     from compliance.submission.system import SystemFile, find_system_file
     from compliance.submission.this_machine import detected_for
@@ -122,7 +122,7 @@ def submit(
             if not console.is_terminal:
                 say(console, text)
 
-        verdict: Verdict[Any] = source.build_submission(request, tell)
+        verdict: Verdict[Any] = build(request, tell)
     content = record(verdict)
     command_output.put(**content)
     write_record("--json", json, content)
