@@ -35,6 +35,7 @@ CALLS = {
     "campaign": ["campaign", "--config", "campaign.yaml", "--dry-run"],
     "check": ["check", "empty"],
     "compare": ["compare", "run", "run"],
+    "curve": ["curve", "--config", "curve.yaml", "--dry-run"],
     "doctor": ["doctor"],
     "gate": ["gate", "run"],
     "init": ["init", "new"],

@@ -145,7 +145,7 @@ def _tail(verdict: CurveVerdict) -> Iterator[str]:
     yield from (f"  {line}" for line in verdict.details.tables.lines())
     official = verdict.details.official
     if official is None:
-        yield f"official checker: not run (to check the content of all files, install {PROGRAM} or give --official)"
+        yield f"official check: not run (to check the content of all files, install {PROGRAM} or give --official)"
         return
     response = "accepts the tree" if official["outcome"] == "ok" else "refuses the tree"
     yield f"official checker ({official['program']} {official['version']}".rstrip() + f"): {response}"

@@ -7,6 +7,7 @@ COMMAND_GROUPS = {
         "run": "Start one LoadGen run: performance, or accuracy with --accuracy.",
         "audit": "Start an audit's runs and check them, or check two runs (--ref, --run).",
         "campaign": "Start every run that a submission needs, from one YAML file.",
+        "curve": "Measure all points of an MLPerf Endpoints submission of a running server.",
         "status": "Show the state of runs, campaigns, tunings, benches and audits.",
     },
     "measure": {

@@ -19,12 +19,15 @@ from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
 
+CURVE = HARNESS_ROOT / "configs" / "curve.yaml"
+ENDPOINTS = "endpoints"
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
 EXAMPLES = (
     "write the files to ../mlperf: init",
     "write your model and dataset into the files: init ../mlperf --model-path DIR --dataset-path FILE",
     "show the plan of a run with these files: run --config ../mlperf/run.yaml --dry-run",
+    "write the file of an MLPerf Endpoints curve: init --kind endpoints > curve.yaml",
 )
 
 RUN = """# One run: {program} run --config {file} [--dry-run]
@@ -52,7 +55,13 @@ user_conf: {user_conf} # rates and durations for LoadGen
     "--model-path", metavar="MODEL", help=f"Model folder or Hugging Face Hub ID in the files. Default: {MODEL}."
 )
 @click.option("--dataset-path", type=PATH, metavar="FILE", help="Dataset in the files. Default: DIR/cnn_eval.json.")
-def init(folder: Path | None, model_path: str | None, dataset_path: Path | None) -> ExitCode:
+@click.option(
+    "--kind",
+    type=click.Choice(("inference", ENDPOINTS)),
+    default="inference",
+    help="inference: files for runs with LoadGen. endpoints: print the file of `curve`, and write no file.",
+)
+def init(folder: Path | None, model_path: str | None, dataset_path: Path | None, kind: str) -> ExitCode:
     """Write example files for a run, a campaign and a system, for this machine.
 
     The files are run.yaml, user.conf, campaign.yaml and system.yaml. Comments in the files explain each key. The
@@ -61,6 +70,13 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
 
     Exit codes: 0 done, 2 bad input, 3 a file exists already or cannot be written.
     """
+    if kind == ENDPOINTS:
+        if unused := [str(value) for value in (folder, model_path, dataset_path) if value is not None]:
+            raise InputError(f"--kind endpoints: {unused[0]} has no effect", f"remove {unused[0]}")
+        text = CURVE.read_text().replace("main.py", PROGRAM)
+        command_output.put(text=text)
+        tell(text.rstrip())
+        return ExitCode.OK
     folder = (folder or default_folder()).absolute()
     if folder.resolve().is_relative_to(HARNESS_ROOT):
         raise InputError(

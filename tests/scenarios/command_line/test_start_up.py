@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 NONE: frozenset[str] = frozenset()
 SCHEMAS = frozenset({"pydantic"})
 SHOWN = SCHEMAS | {"psutil", "rich"}
-LIGHT = ("anchor", "campaign", "doctor", "init", "quantize", "report", "results", "status")
+LIGHT = ("anchor", "campaign", "curve", "doctor", "init", "quantize", "report", "results", "status")
 # Words of a command line → maximum number of imported modules, those of Python included, and the permitted libraries
 CASES: dict[str, tuple[int, frozenset[str]]] = {
     "--help": (170, NONE),

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +96,29 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "user.conf").write_text(USER_CONF)
     config = {"benchmark": "llama3.1-8b", "division": "open", "engine": "dummy", "user_conf": str(folder / "user.conf")}
     (folder / "campaign.yaml").write_text(json.dumps(config | {"scenarios": ["Offline"]}))
+    (folder / "curve.yaml").write_text(json.dumps(curve_values(folder)))
     assert run_here("store", "ingest", folder / "result", "--db", folder / "db").code == 0
     return folder
+
+
+def curve_values(folder: Path) -> dict[str, Any]:
+    """Return the content of curve.yaml for a dry run, which starts no program."""
+    (folder / "prompts.jsonl").write_text('{"prompt": "p"}')
+    (folder / "system.json").write_text("{}")
+    datasets = [{"path": "prompts.jsonl"}, {"path": "prompts.jsonl", "type": "accuracy"}]
+    return {
+        "server": "http://127.0.0.1:9", "client": sys.executable, "model": "model", "datasets": datasets,
+        "division": "RDI", "seed_set": "A", "target_cohort": "2026-12-C0", "system": "system.json", "c_max": 64,
+        "disclosures": dict.fromkeys(("model_precision", "link_to_model", "dataset_link"), "x"), "shared_src": ".",
+        "shared_docs": ".", "accelerators": 1,
+    }  # fmt: skip
 
 
 DUMMY = "--engine dummy --user-conf {}/user.conf"
 SHAPES = {
     "run --dry-run": f"run --scenario Offline {DUMMY} --output-log-dir {{}}/new --dry-run",
     "campaign": "campaign --config {}/campaign.yaml --output-log-dir {}/new --dry-run",
+    "curve": "curve --config {}/curve.yaml --rehearsal --dry-run",
     "verify": "verify {}/result",
     "signoff": "signoff --scope harness --ref {}/result/performance/run_1",
     "gate": "gate {}/result",
@@ -112,6 +128,7 @@ SHAPES = {
     "report": "report {}/result --output {}/page.html",
     "compare": "compare {}/result/performance/run_1 {}/result/performance/run_1 --output-dir {}/compared",
     "init": "init {}/mlperf",
+    "init --kind endpoints": "init --kind endpoints",
     "anchor": "anchor {}/result --ledger {}",
     "audit": "audit --test output_length --ref {}/result/accuracy --run {}/result/performance/run_1 "
     "--output-log-dir {}/audited",

@@ -1,0 +1,116 @@
+"""The configuration of the MLPerf Endpoints client for a point or a probe.
+
+The client refuses unknown keys, and all releases report one version. `client_form` therefore asks the client which form
+of its settings it accepts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runs.errors import SetupError
+from runs.files.temporary import temporary_folder
+from runs.files.writing import write_atomic
+from runs.processes.child import run_program
+from scenarios.curve.curve_config import ACCURACY, PERFORMANCE, CurveConfig
+
+MAX_SEED = 2**63 - 1  # servers refuse a larger seed of a request
+DRAIN_TIMEOUT_S = 86_400.0
+VALIDATE_TIMEOUT_S = 300.0
+# Settings by release, the newest first. [mlcommons/endpoints #514, #409, ea332753]
+FORMS: Mapping[str, dict[str, Any]] = {
+    "since 24 September 2026": {"steady_state": {"enabled": True}},
+    "since 25 August 2026": {},
+    "until August 2026": {
+        "runtime": {"min_duration_ms": 0}, "drain": {"performance_timeout_s": DRAIN_TIMEOUT_S},
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ClientLoad:
+    """What one run of the client issues."""
+
+    concurrency: int  # for a dedicated Offline run: ignored
+    samples: int
+    is_offline: bool = False
+    accuracy: bool = False
+
+    @property
+    def mode(self) -> str:
+        """The client's option --mode."""
+        return "both" if self.accuracy else "perf"
+
+
+def client_config(curve: CurveConfig, form: str, load: ClientLoad, report_dir: Path) -> dict[str, Any]:
+    """Return the content of the configuration file of one run."""
+    seeds, settings = curve.seed_set.seeds, FORMS[form]
+    pattern = {"type": "max_throughput"}
+    if not load.is_offline:
+        pattern = {"type": "concurrency", "target_concurrency": load.concurrency}  # type: ignore[dict-item]
+    model_seed = {"seed": seeds["model_seed"]} if sent_model_seed(curve) else {}
+    api_type = {"api_type": curve.options.api_type} if curve.options.api_type else {}
+    return {
+        "type": "offline" if load.is_offline else "online",
+        "model_params": {
+            "name": curve.options.model,
+            **({"tokenizer_name": curve.options.tokenizer} if curve.options.tokenizer else {}),
+            **curve.model_params,
+            **model_seed,
+            "streaming": "off" if load.is_offline else "on",
+        },
+        "datasets": [*curve.datasets[PERFORMANCE], *(curve.datasets[ACCURACY] if load.accuracy else ())],
+        "settings": {
+            **settings,
+            "runtime": {
+                **settings.get("runtime", {}),
+                "n_samples_to_issue": load.samples,
+                "scheduler_random_seed": seeds["scheduler_rng_seed"],
+                "dataloader_random_seed": seeds["sample_index_rng_seed"],
+            },
+            "load_pattern": pattern,
+            "client": curve.options.client_settings,
+            "warmup": {"enabled": False},
+        },
+        "endpoint_config": {"endpoints": [address.url for address in curve.servers], **api_type},
+        "report_dir": str(report_dir),
+    }  # fmt: skip
+
+
+def sent_model_seed(curve: CurveConfig) -> bool:
+    """Return whether the requests have the model seed of the set: servers accept at most 63 bits."""
+    return curve.seed_set.seeds["model_seed"] <= MAX_SEED
+
+
+def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a configuration that all runs of a point share: without the number of samples and the path.
+
+    Two runs with equal settings measure the same point.
+    """
+    runtime = {key: value for key, value in config["settings"]["runtime"].items() if key != "n_samples_to_issue"}
+    return {**config, "settings": {**config["settings"], "runtime": runtime}, "report_dir": ""}
+
+
+def client_form(curve: CurveConfig) -> str:
+    """Return the newest form of the settings that the client accepts.
+
+    Raises:
+        SetupError: If the client accepts none; the message has the client's reason for the newest form.
+    """
+    reasons = []
+    with temporary_folder("curve-client-") as folder:
+        for form in FORMS:
+            config = client_config(curve, form, ClientLoad(curve.ultra_low, curve.rows, accuracy=True), folder / "run")
+            path = folder / "client.yaml"
+            write_atomic(path, yaml.safe_dump(config, sort_keys=False))
+            done = run_program([curve.client, "validate-yaml", "--config", path], timeout_s=VALIDATE_TIMEOUT_S)
+            if done.returncode == 0:
+                return form
+            lines = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
+            reasons.append(" ".join(line.strip() for line in lines[-6:])[:600])
+    raise SetupError(
+        f"client {curve.client} refuses its configuration: {reasons[-1]}", "correct the keys in the file of --config"
+    )

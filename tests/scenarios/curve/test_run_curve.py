@@ -1,0 +1,132 @@
+"""The command `curve` with a stub of the client: a whole rehearsal, and what happens when something fails."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runs.errors import ExitCode
+from scenarios.curve.curve_dir import VERIFIED
+from tests.scenarios.curve.conftest import ROWS, CurveFiles
+
+SMALL = {"c_min": 32, "c_max": 60, "points": 7}
+
+
+def done(files: CurveFiles) -> list[str]:
+    """Return the names of the finished points."""
+    return sorted(path.parent.name for path in (files.output / "points").glob(f"*/{VERIFIED}"))
+
+
+def test_a_rehearsal_builds_a_tree_of_all_points(curve_files: CurveFiles) -> None:
+    curve_files.write(**SMALL)
+    curve_files.serve()
+    assert curve_files.run("--rehearsal") == ExitCode.OK
+    assert done(curve_files) == [f"r{number}" for number in range(1, 8)]
+    plan = json.loads((curve_files.output / "plan.json").read_text())
+    assert [point["concurrency"] for point in plan["points"]][::6] == [60, 32]
+    (model,) = (curve_files.output / "tree" / "results" / "one").iterdir()
+    levels = {path.name for path in model.iterdir() if path.is_dir()}
+    assert levels == {f"r{point['concurrency']}" for point in plan["points"]}
+    first = yaml.safe_load((model / "r60" / "point.yaml").read_text())
+    assert (first["offline"], first["region"], first["max_supported_concurrency"]) == (
+        "elected",
+        "high_concurrency",
+        60,
+    )
+    assert first["steady_state"]["window"]["super_pass_size"] == ROWS
+    assert len(list(model.glob("*/accuracy_results.json"))) == 4
+    shares = [json.loads(path.read_text())["tps_utilization"] for path in model.glob("*/system_desc.json")]
+    assert max(shares) == 1
+
+    before = {path: path.stat().st_mtime_ns for path in (curve_files.output / "points").glob("*/events.jsonl")}
+    assert curve_files.run("--rehearsal", "--until", "points") == ExitCode.OK
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    curve_files.write(model_params={"temperature": 0.5, "max_new_tokens": 128})
+    assert curve_files.run("--rehearsal") == ExitCode.BAD_INPUT
+    assert len(done(curve_files)) == 7
+    shutil.rmtree(curve_files.output / "points" / "r7")
+    assert curve_files.run("--rehearsal", "--until", "plan", "--restart-changed") == ExitCode.OK
+    assert done(curve_files) == []
+
+
+def test_probes_find_the_slots_of_the_server(curve_files: CurveFiles) -> None:
+    curve_files.write(max_point_hours=0.001)
+    curve_files.serve(slots=48, service_s=0.2)
+    assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK
+    levels = json.loads((curve_files.output / "plan.json").read_text())["levels"]
+    assert 48 / 1.1 <= levels["c_max"] <= 48 * 1.1
+    assert levels["c_min"] == 32
+
+
+def test_a_failed_point_is_repeated_once_and_the_others_go_on(curve_files: CurveFiles) -> None:
+    curve_files.write(points=7, concurrencies=[32, 33, 35, 38, 45, 50, 60])
+    curve_files.serve(failed={"32": 3}, failed_once={"45": 2})
+    assert curve_files.run("--rehearsal", "--until", "points") == ExitCode.NEGATIVE
+    assert done(curve_files) == [f"r{number}" for number in range(1, 7)]
+    attempts = sorted(path.parent.name for path in (curve_files.output / "discarded").glob("*/r*/verify.json"))
+    assert attempts == ["r3", "r7", "r7"]
+    curve_files.serve()
+    assert curve_files.run("--rehearsal", "--until", "points") == ExitCode.OK
+
+
+def test_a_failed_probe_ends_the_command_and_is_repeated_by_the_next_one(curve_files: CurveFiles) -> None:
+    curve_files.write(**SMALL)
+    curve_files.serve(failed={"60": 2})
+    assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.FAILED
+    curve_files.serve()
+    assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK
+
+
+def test_accuracy_below_its_target_at_c_max_starts_no_second_point(
+    curve_files: CurveFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "scenarios.curve.run_curve.examine_point",
+        lambda *_: {"reasons": ["score"], "accuracy_failed": True, "steady_state": None, "identity": {}},
+    )
+    curve_files.write(**SMALL)
+    assert curve_files.run("--rehearsal") == ExitCode.NEGATIVE
+    assert sorted(path.name for path in (curve_files.output / "discarded").glob("*/*")) == ["r1"]
+
+
+@pytest.mark.parametrize("refused", [["steady_state"], ["steady_state", "drain"]])
+def test_the_settings_are_those_that_the_client_accepts(curve_files: CurveFiles, refused: list[str]) -> None:
+    curve_files.write(**SMALL)
+    curve_files.serve(refuses=refused)
+    assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK
+    form = json.loads((curve_files.output / "plan.json").read_text())["form"]
+    assert form == "since 25 August 2026"
+
+
+def test_a_client_that_refuses_all_settings_is_named(curve_files: CurveFiles) -> None:
+    curve_files.write(**SMALL)
+    curve_files.serve(refuses=["runtime"])
+    assert curve_files.run("--rehearsal") == ExitCode.REFUSED
+
+
+def test_a_dry_run_creates_no_file(curve_files: CurveFiles) -> None:
+    curve_files.write(**SMALL)
+    assert curve_files.run("--dry-run") == ExitCode.BAD_INPUT  # another model than those of the round
+    assert curve_files.run("--dry-run", "--rehearsal") == ExitCode.OK
+    assert not curve_files.output.exists()
+
+
+def test_an_unfinished_run_is_moved_away(curve_files: CurveFiles) -> None:
+    curve_files.write(**SMALL)
+    folder = curve_files.output / "points" / "r3"
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl").write_text("")
+    assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK
+    assert not folder.exists()
+    assert (curve_files.output / "discarded" / "1" / "r3" / "events.jsonl").exists()
+
+
+def test_too_little_space_for_the_events_is_refused(curve_files: CurveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(Path("/"))
+    monkeypatch.setattr("scenarios.curve.run_curve.shutil.disk_usage", lambda _: usage._replace(free=1000))
+    curve_files.write(**SMALL)
+    assert curve_files.run("--rehearsal") == ExitCode.REFUSED
+    assert list((curve_files.output / "probes").glob("*")) == []
