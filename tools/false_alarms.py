@@ -1,10 +1,10 @@
 """Count the findings of this harness's own rules on published rounds, for the table in docs/check-rules.md.
 
-    .venv/bin/python -m tools.false_alarms v5.1=CHECKOUT v6.0=CHECKOUT v5.0=CHECKOUT [--write]
+    .venv/bin/python -m tools.false_alarms v5.1=CHECKOUT v6.0=CHECKOUT v4.1=CHECKOUT [--write]
 
-Each CHECKOUT is a work tree of a round's results, and the name before it is the round whose rules apply (v5.0 for v4.1,
-which has no table here). `REVIEWED` has the numbers of findings that were reviewed by hand, and of those that were
-false. `--write` writes the table to docs/check-rules.md instead of printing it.
+Each CHECKOUT is a work tree of a round's results, and the name before it is the round whose rules apply. `REVIEWED` has
+the numbers of findings that were reviewed by hand, and of those that were false. `--write` writes the table to
+docs/check-rules.md instead of printing it.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from compliance.judge.rule import OURS, all_rules
 from compliance.trees.check_tree import catalog, check_submission_tree
 from runs.harness import HARNESS_ROOT
-from runs.rounds import ROUNDS
+from runs.rounds import TREE_ROUNDS
 
 PAGE = HARNESS_ROOT / "docs" / "check-rules.md"
 BEGIN, END = "<!-- false alarms: tools/false_alarms.py -->\n", "<!-- end of false alarms -->\n"
@@ -121,9 +121,9 @@ def main(arguments: Sequence[str]) -> int:
     counts: dict[str, Counter[str]] = {}
     for word in options.rounds:
         name, _, folder = word.partition("=")
-        if name not in ROUNDS or not Path(folder).is_dir():
-            parser.error(f"{word}: write ROUND=CHECKOUT, with a round of {', '.join(ROUNDS)} and a directory")
-        checked = check_submission_tree(Path(folder), ROUNDS[name])
+        if name not in TREE_ROUNDS or not Path(folder).is_dir():
+            parser.error(f"{word}: write ROUND=CHECKOUT, with a round of {', '.join(TREE_ROUNDS)} and a directory")
+        checked = check_submission_tree(Path(folder), TREE_ROUNDS[name])
         label = Path(folder).resolve().name
         counts[label] = Counter(finding.rule for finding in checked.findings)
     text = table(counts)

@@ -26,7 +26,7 @@ from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
 from runs.numbers.unloaded import exceeded, unloaded
-from runs.rounds import NO_LIMITS, ROUNDS, SEED_NAMES, Round, RoundBenchmark, TokenLimits
+from runs.rounds import NO_LIMITS, ROUNDS, SEED_NAMES, TREE_ROUNDS, Round, RoundBenchmark, TokenLimits
 
 # All 356 published results of round v5.1 are within 2.3% of their accuracy.txt, most within 0.5%.
 TOKENS_APART = 0.03
@@ -328,7 +328,7 @@ def round_of_seeds(detail: DetailLog) -> Round | None:
 def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
     """Compare the three effective random seeds with the seeds of rounds. One round must match."""
     effective = {name: detail.effective(name) for name in SEED_NAMES}
-    wanted = [vars(ROUNDS[name].seeds) for name in rounds]
+    wanted = [vars(TREE_ROUNDS[name].seeds) for name in rounds]
     round_name = round_of_seeds(detail)
     value = f"seeds of {round_name}" if round_name else "seeds of no supported round"
     names, required = list(SEED_NAMES), f"seeds of {' or '.join(rounds)}"

@@ -1,6 +1,6 @@
 """Options that multiple commands share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,12 @@ def together(*options: Decorator) -> Decorator:
     return lambda function: reduce(lambda decorated, option: option(decorated), reversed(options), function)
 
 
-def round_option(what: str, default: str | None = CURRENT_ROUND.name) -> Decorator:
+def round_option(
+    what: str, default: str | None = CURRENT_ROUND.name, rounds: Collection[str] = tuple(ROUNDS)
+) -> Decorator:
     """Return the option `--round` with the help text `what`."""
     return click.option(
-        "--round", type=click.Choice(list(ROUNDS)), default=default, show_default=default is not None, help=what
+        "--round", type=click.Choice(list(rounds)), default=default, show_default=default is not None, help=what
     )
 
 

@@ -7,7 +7,7 @@ import click
 
 from runs.errors import ExitCode
 from runs.files.writing import write_atomic
-from runs.rounds import ROUNDS
+from runs.rounds import TREE_ROUNDS
 from runs.wording import moment
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, given_options, write_record, writing
@@ -28,7 +28,7 @@ EXAMPLES = (
     shown=("--round", "--against", "--official", "--json", "--report", "--strict", "--runs"),
 )
 @click.argument("tree", metavar="TREE", type=PATH)
-@round_option("Round whose rules, layout and seeds apply.")
+@round_option("Round whose rules, layout and seeds apply. v4.1: the limits of v5.0.", rounds=TREE_ROUNDS)
 @click.option(
     "--against",
     type=PATH,
@@ -95,7 +95,7 @@ def check(
     request = Request(
         score_sources(dataset_path, model_path),
         given_options(),
-        round=ROUNDS[round],
+        round=TREE_ROUNDS[round],
         seed_sets=seed_sets,
         against=against,
         runs=runs,

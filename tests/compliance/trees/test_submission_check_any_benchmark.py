@@ -1,5 +1,6 @@
 """Results of unsupported benchmarks: the table of the round judges them, and rules without input are named."""
 
+import itertools
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,8 @@ from compliance.trees.descriptions import mapped_benchmark
 from compliance.trees.tree import Place, Tree
 from runs.mlperf_endpoints.find_folders import is_for_endpoints
 from runs.mlperf_endpoints.layout import MARKS
-from runs.rounds import CURRENT_ROUND, ROUNDS, Round, RoundTable
+from runs.record.layout import RunDir
+from runs.rounds import CURRENT_ROUND, ROUNDS, TREE_ROUNDS, Round, RoundTable
 from tests.support.trees import clean_trees as trees
 from tests.support.trees import tree_mutations
 
@@ -108,6 +110,17 @@ def test_pictures_may_be_missing_in_a_published_round(tree: Tree) -> None:
     assert "accuracy-files" in rules(check_submission_tree(tree.root, in_round))
     published = replace(in_round, name="v6.0")
     assert "accuracy-files" not in rules(check_submission_tree(tree.root, published))
+
+
+def test_seeds_of_an_old_round_are_accepted_in_its_trees(tree: Tree) -> None:
+    old = TREE_ROUNDS["v4.1"]
+    in_round = replace(SHORT, name=old.name, seeds=old.seeds)
+    assert "perf-seeds" in rules(check_submission_tree(tree.root, in_round))
+    runs = [RunDir(path.parent) for path in tree.root.rglob("mlperf_log_detail.txt")]
+    for run, kind in itertools.product(runs, ("effective", "requested")):
+        for name, seed in vars(old.seeds).items():
+            tree_mutations.edit_detail(run, f"{kind}_{name}", seed)
+    assert not {"perf-seeds", "accuracy-seeds"} & rules(check_submission_tree(tree.root, in_round))
 
 
 def test_an_optional_score_may_be_missing(tree: Tree) -> None:
