@@ -22,7 +22,7 @@ import orjson
 from runs.errors import ExecutionError
 from runs.files.reading import REQUESTS_LOG
 from runs.files.reserve import FREE_DISK_SPACE, is_disk_full
-from runs.record.progress import PERCENTILE_STEP
+from runs.record.progress import LOWEST_PERCENTILE_NS, PERCENTILE_STEP
 from runs.record.requests_log import FIELDS, MAX_GAP_US
 from sut.engine import Request
 
@@ -37,7 +37,7 @@ FinishedRequest = tuple[Request, "array[int]", str]  # request, output IDs as gi
 class LatencyHistogram:
     """Percentiles from 1,200 logarithmic bins, each 2% wide, from 1 µs to about 3 hours."""
 
-    _LOW_NS = 1_000.0
+    _LOW_NS = LOWEST_PERCENTILE_NS
     _GROWTH = PERCENTILE_STEP
     _BINS = 1_200
 

@@ -15,7 +15,7 @@ from compliance.results.log_arithmetic import contradicted
 from compliance.results.run_evidence import RunEvidence
 from runs.loadgen.summary_log import Contradiction
 from runs.record.manifest import Manifest
-from runs.record.progress import PERCENTILE_STEP, Progress, read_progress
+from runs.record.progress import LOWEST_PERCENTILE_NS, PERCENTILE_STEP, Progress, read_progress
 from runs.record.requests_log import NO_TIME, RequestTable
 
 CLOCKS_S = 0.1  # tolerance between the clock of the heartbeat and the clock of the requests
@@ -62,7 +62,7 @@ def _percentiles(progress: Progress, _: Manifest, requests: RequestTable) -> Ite
     ):
         stated_ms = getattr(progress, name)
         if stated_ms is not None and len(values_ns):
-            value_ms = _at_share(values_ns, share) / 1e6
+            value_ms = max(_at_share(values_ns, share), LOWEST_PERCENTILE_NS) / 1e6
             if not (1 - ROUNDING) * stated_ms <= value_ms <= (1 + ROUNDING) * PERCENTILE_STEP * stated_ms:
                 yield Contradiction(f"{name} is {stated_ms:.4g}", (name,), f"the request log gives {value_ms:.4g}")
 

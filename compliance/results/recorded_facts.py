@@ -8,7 +8,7 @@ from compliance.accuracy.accuracy_files import read_scores_record
 from compliance.judge.rule import OURS, RERUN, decides
 from compliance.judge.verdict import Finding
 from compliance.results.log_arithmetic import TEST_DATE, ZONES, contradicted, local_test_date
-from compliance.results.run_evidence import RunEvidence
+from compliance.results.run_evidence import MODE_NAMES, RunEvidence
 from runs.attestation.attestation import read_attestation
 from runs.errors import HarnessError
 from runs.loadgen.summary_log import Contradiction
@@ -23,6 +23,7 @@ BOUND_THREADS = "VLLM_CPU_OMP_THREADS_BIND"  # variable with which vLLM binds th
 
 CLOCK_STEP_NS = 100_000_000  # a larger step of the host's clock during a run is reported
 STAGES_NS = 1_000_000_000  # tolerance for the sum of the stages, each of which is rounded to 0.1 s
+AUDIT_CONFIG = "Audit Config"  # in a warning of LoadGen if it read an audit.config
 TIMES_SHARE = 0.05  # tolerance for sums of times that two processes measured
 SCORE = 1e-4  # tolerance for a score, of which accuracy.txt has four digits after the point
 # Fields of result.json that LoadGen's logs decide.
@@ -47,6 +48,23 @@ def _loadgen_process(run: RunEvidence, manifest: Manifest) -> Contradictions:
     process = next(iter(run.detail.processes), None)
     if len(run.detail.processes) == 1 and process is not None and process != manifest.pid:
         yield Contradiction(f"process {process} wrote {run.dir.detail.name}", ("pid",), f"pid is {manifest.pid}")
+
+
+def _plan(run: RunEvidence, manifest: Manifest) -> Contradictions:
+    """Compare the plan of the run with LoadGen's log."""
+    detail, plan = run.detail, manifest.plan
+    is_audited = any(AUDIT_CONFIG in str(record.value) for record in detail.warnings)
+    version, _, _ = str(detail.get("loadgen_version")).partition(" @")
+    pairs: tuple[tuple[str, object, object], ...] = (
+        ("plan.loadgen_scenario", plan.loadgen_scenario, detail.scenario),
+        ("plan.mode", plan.mode, MODE_NAMES.get(detail.mode, detail.mode)),
+        ("plan.sample_count", plan.sample_count, detail.get("qsl_reported_total_count")),
+        ("plan.audit", plan.audit, is_audited),
+        ("observed.loadgen.version", manifest.observed.loadgen.version, version),
+    )
+    for key, stated, logged in pairs:
+        if stated != logged:
+            yield Contradiction(f"{key} is {stated}", (key,), f"LoadGen's log gives {logged}")
 
 
 def _options(run: RunEvidence, manifest: Manifest) -> Contradictions:
@@ -141,6 +159,15 @@ def _requests(run: RunEvidence, manifest: Manifest) -> Contradictions:
             ("plan.concurrency",),
             "plan.concurrency is not set: no closed loop",
         )
+    if requests.submit_ns is None and plan.concurrency is not None:
+        key = "plan.concurrency"
+        yield Contradiction(f"{key} is {plan.concurrency}", (key,), f"{run.dir.requests.name} has no submit_ns")
+    if requests.replica is None and plan.replicas is not None and len(plan.replicas.places) > 1:
+        key = "plan.replicas"
+        yield Contradiction(f"{key} has {len(plan.replicas.places)}", (key,), f"{run.dir.requests.name} has no replica")
+    if (longest := int(requests.prompt_tokens.max())) > plan.longest_prompt_tokens:
+        key = "plan.longest_prompt_tokens"
+        yield Contradiction(f"{key} is {plan.longest_prompt_tokens}", (key,), f"a request has {longest}")
     if requests.replica is not None:
         count = len(plan.replicas.places) if plan.replicas is not None else 1
         if (highest := int(requests.replica.max())) >= count:
@@ -229,7 +256,7 @@ def _commit(run: RunEvidence, manifest: Manifest) -> Contradictions:
 _FACTS_BY_FILE: tuple[
     tuple[Callable[[RunDir], Path], tuple[Callable[[RunEvidence, Manifest], Contradictions], ...]], ...
 ] = (
-    (lambda run: run.detail, (_loadgen_process,)),
+    (lambda run: run.detail, (_loadgen_process, _plan)),
     (lambda run: run.engine_log, (_process, _options, _cache)),
     (lambda run: run.requests, (_requests, _engine_times)),
     (lambda run: run.seal, (_commit,)),

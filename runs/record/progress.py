@@ -17,7 +17,8 @@ SILENCE_RUNNING_S = 20.0  # limit without a heartbeat during a run: the main thr
 SILENCE_STARTING_S = 180.0  # limit before: imports and engine start may hold the interpreter lock for long
 MUCH_LONGER = 1.5  # factor on the planned duration from which a run is reported as slower than planned
 NOTICEABLE_S = 10.0  # minimum difference from the planned duration
-PERCENTILE_STEP = 1.02  # ratio of neighboring values of a percentile, which is the lower end of a bin
+# A percentile is the lower end of a bin: the lowest end, and the ratio of neighboring ends.
+LOWEST_PERCENTILE_NS, PERCENTILE_STEP = 1_000.0, 1.02
 
 PHASES = {
     "importing": "importing the engine's code",  # before the first heartbeat of the run's process

@@ -78,6 +78,14 @@ FORGERIES: dict[str, tuple[Forge, str]] = {
     "times of a closed loop": (requests_with(submit_ns=1), "requests.jsonl has submit_ns"),
     "a replica that was not planned": (requests_with(replica=3), "requests.jsonl has replica 3"),
     "a faster result.json": (result_with("reported.samples_per_second", 1e6), "reported.samples_per_second is 1000000"),
+    "another version of LoadGen": (
+        recorded({"observed.loadgen.version": "6.0.16"}), "observed.loadgen.version is 6.0.16"
+    ),
+    "another mode": (recorded({"plan.mode": "accuracy"}), "plan.mode is accuracy"),
+    "another dataset size": (recorded({"plan.sample_count": 13368}), "plan.sample_count is 13368"),
+    "an audit without its settings": (recorded({"plan.audit": True}), "plan.audit is True"),
+    "a closed loop without its times": (recorded({"plan.concurrency": 8}), "plan.concurrency is 8"),
+    "shorter prompts in the plan": (recorded({"plan.longest_prompt_tokens": 1}), "plan.longest_prompt_tokens is 1"),
     "another process": (recorded({"pid": 1}), "process"),
     "replicas that were not planned": (recorded({"replicas": [REPLICA]}), "replicas are [0], but 0 were planned"),
     "times in the engine above all latencies": (
