@@ -21,6 +21,7 @@ from runs.files.reading import read_as
 TABLES = Path(__file__).parent.parent / "configs" / "rounds"
 _FIX = "recreate the tables with tools/make_round_tables.py"
 _ANY = "any"  # key for all other scenarios
+_SCENARIOS = ("Offline", "Server", "SingleStream", "MultiStream")  # of rounds before Interactive
 _ONE_OF = frozenset({"Server", "Interactive"})
 _TARGETS_OF_ONE = re.compile(r"-(95|99|99\.9)$")
 
@@ -165,6 +166,15 @@ class RoundTable(_Data):
         return tuple(name for name, benchmark in self.directories.items() if self.benchmarks[benchmark] is entry)
 
 
+@cache
+def _table_for_earlier_round(name: str) -> RoundTable:
+    """Return the table of a round without the scenarios and audits that it requires. An earlier round had others."""
+    table, allowed = table_of(name), dict.fromkeys(("datacenter", "edge"), _SCENARIOS)
+    free = {"required": dict.fromkeys(allowed, ()), "optional": allowed, "audits": ()}
+    entries = {benchmark: entry.model_copy(update=free) for benchmark, entry in table.benchmarks.items()}
+    return table.model_copy(update={"benchmarks": entries})
+
+
 class _Score(_Data):
     pattern: str
     source: str
@@ -210,12 +220,14 @@ class Round:
     # is in src/ [checker]
     split_tree: bool
     other_table: RoundTable | None = field(default=None, compare=False)  # replaces the round's table
-    table_round: str = ""  # round whose table applies; empty: the round itself
+    table_round: str = ""  # later round whose table applies, as far as it is valid; empty: the round itself
 
     @property
     def table(self) -> RoundTable:
         """The round's requirements for each benchmark."""
-        return self.other_table or table_of(self.table_round or self.name)
+        if self.table_round:
+            return _table_for_earlier_round(self.table_round)
+        return self.other_table or table_of(self.name)
 
     @property
     def benchmarks(self) -> frozenset[str]:
@@ -248,8 +260,8 @@ ROUNDS: dict[str, Round] = {
         ),
     )
 }
-# Rounds whose trees `check` reads. `verify` does not support the LoadGen of v4.1. The sources of the tables no longer
-# have v4.1, so the table of the next round applies. Seeds: the logs of all results of that round.
+# Rounds whose trees `check` reads. `verify` does not support the LoadGen of v4.1. The official checker no longer has
+# v4.1, so the limits of the next round apply. Seeds: the logs of all results of that round.
 TREE_ROUNDS: dict[str, Round] = {
     "v4.1": Round(
         "v4.1",

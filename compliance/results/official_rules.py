@@ -22,7 +22,7 @@ from compliance.results.log_arithmetic import (
 )
 from compliance.results.run_claim import RunClaim
 from compliance.results.run_evidence import RunEvidence
-from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.detail_log import OF_ROUNDS, DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
 from runs.numbers.unloaded import exceeded, unloaded
@@ -136,6 +136,14 @@ def _took_s(inputs: RuleInput) -> float | None:
     return None if took_ns is None else took_ns / 1e9
 
 
+def _equal_issue(inputs: RuleInput) -> str | None:
+    """Return the setting as text; None if the log is of a LoadGen that may not log it."""
+    effective = inputs.detail.effective("sample_concatenate_permutation")
+    if effective is None and inputs.detail.version < OF_ROUNDS:
+        return None
+    return str(effective).lower()
+
+
 def _mean_tokens(inputs: RuleInput) -> float | None:
     return mean_output_tokens(inputs.detail, inputs.numbers) if inputs.numbers and inputs.token_latencies else None
 
@@ -241,7 +249,7 @@ PERFORMANCE_ROWS = (
     Limit("perf-equal-issue", "[loadgen] mlperf.conf: sample_concatenate_permutation",
         "effective sample_concatenate_permutation",
         "remove sample_concatenate_permutation from user.conf", "sample_concatenate_permutation",
-        lambda a: str(a.detail.effective("sample_concatenate_permutation")).lower(), "",
+        _equal_issue, "",
         lambda a: "true" if a.entry.equal_issue else None, "{}",
         keys=("effective_sample_concatenate_permutation",)),
     Limit("perf-token-latencies", f"{_CHECK}llm_check", "effective use_token_latencies",
