@@ -1,4 +1,4 @@
-"""The functions that a command applies to paths: one for LoadGen's runs and trees, one for MLPerf Endpoints.
+"""The functions that a command applies to paths: for LoadGen's runs and trees, for benches, for MLPerf Endpoints.
 
 They are imported by name, so that a command imports only the rules of its inputs.
 """
@@ -16,6 +16,7 @@ from runs.errors import InputError
 from runs.harness import PROGRAM
 from runs.mlperf_endpoints.find_folders import is_for_endpoints
 from runs.mlperf_endpoints.layout import is_run_folder
+from runs.record.layout import BENCH_FILE
 from runs.rounds import Round
 
 if TYPE_CHECKING:  # The modules of the sources import this module.
@@ -63,48 +64,71 @@ class Case:
         return verdict
 
 
-class Sources(NamedTuple):
-    """The functions of a command, each as "module:function", and the options that one of them cannot apply."""
+class Source(NamedTuple):
+    """A function that a command applies to some paths."""
 
-    loadgen: str  # for LoadGen's runs and trees
-    endpoints: str  # for MLPerf Endpoints
-    is_for_endpoints: Callable[[Path], bool]
-    refused: tuple[str, ...]  # options without effect on MLPerf Endpoints
+    function: str  # "module:function"
+    name: str  # program that wrote the paths, for messages
+    reads: Callable[[Path], bool]
+    refused: tuple[str, ...]  # options that it cannot apply
+    only: tuple[str, ...] = ()  # options that no other function of the command can apply
 
 
-SOURCES: dict[CommandName, Sources] = {
-    "verify": Sources(
+def _is_bench(path: Path) -> bool:
+    return (path / BENCH_FILE).is_file()
+
+
+_ENDPOINTS, _SEED_SETS = "MLPerf Endpoints", ("--seed-sets",)
+# The function for LoadGen's runs and trees, and the functions for other paths.
+SOURCES: dict[CommandName, tuple[str, tuple[Source, ...]]] = {
+    "verify": (
         "compliance.results.policy:result_cases",
-        "compliance.mlperf_endpoints.verdict:client_run_cases",
-        is_run_folder,
-        ("--accuracy-only", "--scenario", "--document"),
+        (
+            Source(
+                "compliance.benches.bench_verdict:bench_cases", f"{PROGRAM} bench", _is_bench,
+                ("--accuracy-only", "--performance-only", "--scenario", "--official", "--round", "--dataset-path",
+                 "--model-path", "--document"),
+            ),
+            Source(
+                "compliance.mlperf_endpoints.verdict:client_run_cases", _ENDPOINTS, is_run_folder,
+                ("--accuracy-only", "--scenario", "--document"), _SEED_SETS,
+            ),
+        ),
     ),
-    "check": Sources(
+    "check": (
         "compliance.trees.source:tree_cases",
-        "compliance.mlperf_endpoints.submission:curve_cases",
-        is_for_endpoints,
-        ("--round", "--against", "--report", "--system", "--source"),
+        (
+            Source(
+                "compliance.mlperf_endpoints.submission:curve_cases", _ENDPOINTS, is_for_endpoints,
+                ("--round", "--against", "--report", "--system", "--source"), _SEED_SETS,
+            ),
+        ),
     ),
-    "submit": Sources(
+    "submit": (
         "compliance.submission.build:build_submission",
-        "compliance.submission.build_points:submit_points",
-        is_for_endpoints,
-        ("--division", "--round", "--documentation", "--system", "--source"),
+        (
+            Source(
+                "compliance.submission.build_points:submit_points", _ENDPOINTS, is_for_endpoints,
+                ("--division", "--round", "--documentation", "--system", "--source"), _SEED_SETS,
+            ),
+        ),
     ),
-    "signoff": Sources(
+    "signoff": (
         "compliance.signoff.judge:judge_sides",
-        "compliance.signoff.client_runs:judge_client_runs",
-        is_run_folder,
-        ("--ledger", "--timestamp-ca", "--key"),
+        (
+            Source(
+                "compliance.signoff.client_runs:judge_client_runs", _ENDPOINTS, is_run_folder,
+                ("--ledger", "--timestamp-ca", "--key"),
+            ),
+        ),
     ),
-}
-_ENDPOINTS_ONLY = "--seed-sets"
+}  # fmt: skip
 
 
 def functions_for(
     command: CommandName, paths: Sequence[Path], options: Sequence[str] = ()
 ) -> list[tuple[Callable[..., Any], list[Path]]]:
-    """Return the functions that a command applies to paths, each with its paths.
+    """Return the functions that a command applies to paths, each with its paths. That for LoadGen comes first.
 
     Args:
         options: Options on the command line.
@@ -112,16 +136,18 @@ def functions_for(
     Raises:
         InputError: If an option has no effect.
     """
-    sources = SOURCES[command]
-    for_endpoints = list(dict.fromkeys(filter(sources.is_for_endpoints, paths)))
-    others = [path for path in paths if path not in for_endpoints]
-    if for_endpoints and (refused := ", ".join(option for option in options if option in sources.refused)):
-        problem = f"{refused}: not supported for {for_endpoints[0]}, which is from MLPerf Endpoints"
-        raise InputError(problem, f"remove {refused}")
-    if not for_endpoints and _ENDPOINTS_ONLY in options:
-        raise InputError(f"{_ENDPOINTS_ONLY}: only for MLPerf Endpoints", f"remove {_ENDPOINTS_ONLY}")
-    inputs = ((sources.loadgen, others), (sources.endpoints, for_endpoints))
-    return [(_imported(name), inputs_of_name) for name, inputs_of_name in inputs if inputs_of_name]
+    loadgen, sources = SOURCES[command]
+    inputs_of = {source: list(dict.fromkeys(filter(source.reads, paths))) for source in sources}
+    for source, inputs in inputs_of.items():
+        if inputs and (refused := ", ".join(option for option in options if option in source.refused)):
+            problem = f"{refused}: not supported for {inputs[0]}, which is from {source.name}"
+            raise InputError(problem, f"remove {refused}")
+        if not inputs and (useless := ", ".join(option for option in options if option in source.only)):
+            raise InputError(f"{useless}: only for {source.name}", f"remove {useless}")
+    special = {path for inputs in inputs_of.values() for path in inputs}
+    others = [path for path in paths if path not in special]
+    named = ((loadgen, others), *((source.function, inputs) for source, inputs in inputs_of.items()))
+    return [(_imported(name), inputs) for name, inputs in named if inputs]
 
 
 def _imported(name: str) -> Callable[..., Any]:

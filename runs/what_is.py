@@ -43,7 +43,8 @@ _FIXES: dict[KindName, str] = {
     "logs": f"verify it with `{PROGRAM} verify {{}}`, store it with `{PROGRAM} store ingest {{}}`, or check its "
     f"submission tree with `{PROGRAM} check TREE`",
     "campaign": f"show its state with `{PROGRAM} status {{}}`",
-    "bench": f"list its runs with `{PROGRAM} results {{}}`, or write its page with `{PROGRAM} report {{}}`",
+    "bench": f"verify it with `{PROGRAM} verify {{}}`, list its runs with `{PROGRAM} results {{}}`, or write its page "
+    f"with `{PROGRAM} report {{}}`",
 }
 
 

@@ -7,12 +7,12 @@ the entry names.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from runs.attestation.attestation import broken_files, read_attestation
 from runs.bench.bench_record import RUNS, WARM_UP, BenchRecord, BenchRun, Best, Fact, numbered
@@ -41,12 +41,31 @@ _LIMIT = re.compile(r"(ttft|tpot|e2el)[=:](\d+(?:\.\d+)?)")
 _SLA = {"--ttft-sla-ms": "ttft", "--tpot-sla-ms": "tpot"}
 
 
+# attested: files of a run and its attestation. numbers: an entry and its run. load: an entry and LoadGen's settings.
+# conditions: bench.json and the manifests. runs: one run for each entry, and one entry for each run. summary: parts of
+# bench.json, the recorded command, and points.csv.
+BenchAspect = Literal["attested", "numbers", "load", "conditions", "runs", "summary"]
+
+
+@dataclass(frozen=True)
+class BenchContradiction:
+    """A statement of bench.json that the files of the bench exclude."""
+
+    aspect: BenchAspect
+    text: str
+    path: Path  # run directory or file that excludes the statement
+    number: int | None = None  # number of the entry; None if the statement is about the whole bench
+
+    def __str__(self) -> str:
+        return self.text if self.number is None else f"run {self.number}: {self.text}"
+
+
 @dataclass
 class RecomputedBench:
     """A bench with the numbers of its run directories."""
 
     record: BenchRecord  # entries without a run directory are unchanged
-    contradictions: list[str] = field(default_factory=list)
+    contradictions: list[BenchContradiction] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)  # entries with numbers, but without a run directory
 
     @property
@@ -58,20 +77,26 @@ class RecomputedBench:
         return f"{self.record.label}: not verified: {without}"
 
 
-def recompute_bench(folder: Path, record: BenchRecord) -> RecomputedBench:
+def recompute_bench(
+    folder: Path, record: BenchRecord, read: Callable[[RunDir], FinishedRun] = finished_run
+) -> RecomputedBench:
     """Compare a bench with its run directories, and return it with the numbers of these directories.
 
     Args:
         folder: Directory of the bench.
+        read: Reader of a run directory, for a caller that keeps the runs.
     """
     bench = RecomputedBench(record)
-    entries = [_recomputed(bench, folder, entry) for entry in record.runs]
+    entries = [_recomputed(bench, folder, entry, read) for entry in record.runs]
     bench.record = record.model_copy(update={"runs": entries})
+    groups: tuple[tuple[BenchAspect, Iterable[str]], ...] = (
+        ("runs", _repeated(folder, record)),
+        ("runs", _unlisted(folder, record)),
+        ("summary", _rates(bench.record)),
+        ("summary", _whole(folder, record, entries)),
+    )
     bench.contradictions += [
-        *_repeated(folder, record),
-        *_unlisted(folder, record),
-        *_rates(bench.record),
-        *_whole(folder, record, entries),
+        BenchContradiction(aspect, text, folder / BENCH_FILE) for aspect, texts in groups for text in texts
     ]
     return bench
 
@@ -79,23 +104,35 @@ def recompute_bench(folder: Path, record: BenchRecord) -> RecomputedBench:
 def check_single_run(folder: Path, record: BenchRecord) -> RecomputedBench:
     """Compare a single run, of which the record was just computed, with its attestation."""
     (entry,) = record.runs
-    return RecomputedBench(record, list(_attestation(RunDir(folder), entry)))
+    texts = _attestation(RunDir(folder), entry)
+    return RecomputedBench(record, [BenchContradiction("attested", text, folder) for text in texts])
 
 
-def _recomputed(bench: RecomputedBench, folder: Path, entry: BenchRun) -> BenchRun:
+def has_numbers(entry: BenchRun) -> bool:
+    """Return True for the entry of a run that ended with numbers."""
+    return entry.duration_s is not None or entry.seal_sha256 is not None
+
+
+def _recomputed(
+    bench: RecomputedBench, folder: Path, entry: BenchRun, read: Callable[[RunDir], FinishedRun]
+) -> BenchRun:
     """Return an entry with the numbers of its run directory; add its contradictions to the bench."""
     record, directory = bench.record, RunDir(folder / entry.run_dir)
-    if entry.duration_s is None and entry.seal_sha256 is None:
+
+    def contradicted(aspect: BenchAspect, texts: Iterable[str]) -> Iterator[BenchContradiction]:
+        return (BenchContradiction(aspect, text, directory.root, entry.number) for text in texts)
+
+    if not has_numbers(entry):
         if entry.verdict not in ("failed", "saturated"):  # a run that failed, or was stopped because it was saturated
-            bench.contradictions.append(f"run {entry.number}: {entry.verdict} without numbers")
+            bench.contradictions += contradicted("runs", [f"{entry.verdict} without numbers"])
         elif entry.verdict == "failed" and _has_result(directory):
-            bench.contradictions.append(f"run {entry.number}: failed in {BENCH_FILE}, complete in {directory.root}")
+            bench.contradictions += contradicted("runs", [f"failed in {BENCH_FILE}, complete in {directory.root}"])
         return entry
     if not entry.run_dir or not directory.root.is_dir():
         bench.missing.append(entry.run_dir or f"run {entry.number}")
         return entry
     try:
-        run = finished_run(directory)
+        run = read(directory)
         measured = measure_run(
             directory.root,
             kind=entry.kind,
@@ -109,19 +146,19 @@ def _recomputed(bench: RecomputedBench, folder: Path, entry: BenchRun) -> BenchR
                 for name in ("number", "repetition", "again", "share", "asked_qps", "concurrency")
             },
         )
-        texts = [
-            *_attestation(directory, entry),
-            *_numbers(entry, measured, is_of_this_version=_is_of_this_version(run)),
-            *_load(record, entry, run),
-        ]
         conditions = conditions_of(run_fingerprint(run), of_bench=True)
-        if entry.number == _first_load(record.runs):
-            texts += _conditions(record, run, *conditions)
-        texts += _options(record, run, *conditions)
+        is_described = entry.number == _first_load(record.runs)
+        contradictions = [
+            *contradicted("attested", _attestation(directory, entry)),
+            *contradicted("numbers", _numbers(entry, measured, is_of_this_version=_is_of_this_version(run))),
+            *contradicted("load", _load(record, entry, run)),
+            *contradicted("conditions", _conditions(record, run, *conditions) if is_described else ()),
+            *contradicted("conditions", _options(record, run, *conditions)),
+        ]
     except HarnessError as error:
-        bench.contradictions.append(f"run {entry.number}: {error.message}")
+        bench.contradictions += contradicted("numbers", [error.message])
         return entry
-    bench.contradictions += [f"run {entry.number}: {text}" for text in texts]
+    bench.contradictions += contradictions
     return measured
 
 

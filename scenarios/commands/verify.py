@@ -85,15 +85,15 @@ def verify(
     --output.
 
     RUN_DIR is a run directory of this harness, a directory with LoadGen logs, a directory that contains
-    performance/run_1 and accuracy, the directory of a campaign, or an MLPerf Endpoints run folder. A performance run
-    and an accuracy run of one scenario are verified together, as one result. The most severe verdict decides the exit
-    code.
+    performance/run_1 and accuracy, the directory of a campaign or of a bench, or an MLPerf Endpoints run folder. A
+    performance run and an accuracy run of one scenario are verified together, as one result. The most severe verdict
+    decides the exit code.
 
     The official rules apply to every run, except a run that manifest.json marks as not eligible for submission. Each
     violation by such a run is printed as `not eligible for submission: ...`.
 
-    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict (benchmark not supported, accuracy log
-    missing, or --output not writable), 4 the logs contradict each other, or a run did not finish.
+    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict (benchmark not supported, accuracy log or
+    runs of a bench missing, or --output not writable), 4 the logs contradict each other, or a run did not finish.
     """
     if accuracy_only and performance_only:
         raise InputError("--accuracy-only and --performance-only exclude each other", "give only one of these options")

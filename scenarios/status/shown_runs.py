@@ -80,7 +80,7 @@ def _bench_content(folder: Path) -> str:
 
     bench = recompute_bench(folder, read_bench_record(folder / BENCH_FILE))
     if bench.contradictions:
-        raise SetupError("\n".join(bench.contradictions), f"repeat the bench with `{PROGRAM} bench`")
+        raise SetupError("\n".join(map(str, bench.contradictions)), f"repeat the bench with `{PROGRAM} bench`")
     page = bench_page(folder, bench.record)
     page.notes += [bench.unverified] if bench.unverified else []
     return render_page(page, "bench_page.html")

@@ -21,7 +21,7 @@ LOGS = "verify it with `main.py verify {}`, store it with `main.py store ingest 
         ("events.jsonl", "is a run directory of the MLPerf Endpoints client", "verify it with `main.py verify {}`"),
         ("manifest.json", "is a run directory of this harness", "verify it with `main.py verify {}`"),
         ("campaign.json", "is the directory of a campaign", "show its state with `main.py status {}`"),
-        ("bench.json", "is the directory of a bench", "list its runs with `main.py results {}`"),
+        ("bench.json", "is the directory of a bench", "verify it with `main.py verify {}`"),
         ("deep/a/mlperf_log_summary.txt", "has LoadGen's logs without a manifest.json of this harness in its "
          "subdirectories, such as deep/a", LOGS.replace("{}", "{}/deep/a")),
         ("performance/run_1/mlperf_log_detail.txt", "has LoadGen's logs without a manifest.json of this harness in its "

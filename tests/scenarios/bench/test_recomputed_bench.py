@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
+from compliance.benches.bench_verdict import BENCH, BenchVerdict, bench_cases
+from compliance.judge.text import text
+from compliance.results.scoring import ScoreSources
+from compliance.sources import Request
 from runs.attestation.attestation import read_attestation
 from runs.bench.bench_record import BENCH_FILE, read_bench_record
 from runs.bench.points import POINTS
-from runs.bench.recomputed import RecomputedBench, recompute_bench
+from runs.bench.recomputed import BenchAspect, RecomputedBench, recompute_bench
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.conftest import run_here
+from tests.signoff.forge.faults import drop_processes
 from tests.support.files.editing import edit_lines, reseal, set_at
 from tests.support.once import make_once
 from tests.support.processes import warm
@@ -92,37 +97,64 @@ def run_signed_again(folder: Path) -> None:
     set_at(folder / BENCH_FILE, "runs.0.seal_sha256", read_attestation(run).digest)
 
 
+def exchanged_directories(folder: Path) -> None:
+    names = [value_at(folder, f"runs.{place}.run_dir") for place in (0, 1)]
+    for place, name in enumerate(reversed(names)):
+        set_at(folder / BENCH_FILE, f"runs.{place}.run_dir", name)
+
+
+def as_failed(folder: Path) -> None:
+    """A run that ended well is recorded as a failed run, so that its latencies do not count."""
+    entry = value_at(folder, "runs.1")
+    kept = {name: entry[name] for name in ("number", "kind", "scenario", "asked_qps", "run_dir")}
+    set_at(folder / BENCH_FILE, "runs.1", kept | {"verdict": "failed"})
+
+
+def without_numbers(folder: Path) -> None:
+    entry = value_at(folder, "runs.0")
+    kept = {name: entry[name] for name in ("number", "kind", "scenario", "asked_qps", "run_dir", "verdict")}
+    set_at(folder / BENCH_FILE, "runs.0", kept)
+
+
 def points_with_other_rates(folder: Path) -> None:
     points = folder / POINTS
     points.write_text(points.read_text().replace(",within,", ",measured,"))
 
 
-FORGERIES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "a halved latency": (multiplied("runs.0.ttft.p90", 0.5), "run 1: ttft.p90 is"),
-    "a third of the open queries": (multiplied("runs.0.open.mean", 0.3), "run 1: open.mean is"),
-    "three times the throughput": (multiplied("runs.1.output_tokens_per_s", 3), "run 2: output_tokens_per_s is"),
-    "more queries": (multiplied("runs.0.queries", 2), "run 1: queries is"),
-    "other processes": (replaced("runs.0.contention", 0.123456), "run 1: contention is"),
-    "another rate": (replaced("runs.1.asked_qps", 75.0), "run 2: rate 75.0 queries/s, but LoadGen's target was 60"),
-    "another verdict": (replaced("runs.0.verdict", "maximum"), "run 1: verdict is"),
-    "a looser limit": (replaced("limits.ttft", 8000.0), "TTFT limit 8000 ms, but LoadGen's was 2000 ms"),
-    "a looser percentile": (replaced("percentile", "p99"), "percentile p99, but LoadGen's was p90"),
-    "a higher best rate": (replaced("best.low", 75.0), "the best rate is 75 queries/s"),
-    "another label": (replaced("label", "faster"), "the label is faster, and truth in the recorded command"),
+FORGERIES: dict[str, tuple[Callable[[Path], None], BenchAspect, str]] = {
+    "a halved latency": (multiplied("runs.0.ttft.p90", 0.5), "numbers", "run 1: ttft.p90 is"),
+    "a third of the open queries": (multiplied("runs.0.open.mean", 0.3), "numbers", "run 1: open.mean is"),
+    "three times the throughput": (
+        multiplied("runs.1.output_tokens_per_s", 3), "numbers", "run 2: output_tokens_per_s is"
+    ),
+    "more queries": (multiplied("runs.0.queries", 2), "numbers", "run 1: queries is"),
+    "other processes": (replaced("runs.0.contention", 0.123456), "numbers", "run 1: contention is"),
+    "another rate": (
+        replaced("runs.1.asked_qps", 75.0), "load", "run 2: rate 75.0 queries/s, but LoadGen's target was 60"
+    ),
+    "another verdict": (replaced("runs.0.verdict", "maximum"), "numbers", "run 1: verdict is"),
+    "a looser limit": (replaced("limits.ttft", 8000.0), "load", "TTFT limit 8000 ms, but LoadGen's was 2000 ms"),
+    "a looser percentile": (replaced("percentile", "p99"), "load", "percentile p99, but LoadGen's was p90"),
+    "a higher best rate": (replaced("best.low", 75.0), "summary", "the best rate is 75 queries/s"),
+    "another label": (replaced("label", "faster"), "summary", "the label is faster, and truth in the recorded command"),
     "another label, without a command": (
         lambda folder: (replaced("label", "faster")(folder), replaced("command", ["bench"])(folder))[-1],
+        "conditions",
         "a run of bench truth, not of faster",
     ),
     "another engine option": (
-        with_fact("engine_options.slots", 64), "engine_options.slots is 64 in bench.json"
+        with_fact("engine_options.slots", 64), "conditions", "engine_options.slots is 64 in bench.json"
     ),
     "a hidden engine option": (
-        with_fact("engine_options.slots", None), "engine_options.slots = 256 is missing in bench.json"
+        with_fact("engine_options.slots", None), "conditions", "engine_options.slots = 256 is missing in bench.json"
     ),
-    "an entry less": (without_the_first_entry, "a complete run without an entry in bench.json"),
-    "a copy as the second run at the best rate": (best_rate_as_a_copy, "runs 2 and 3 have one attestation"),
-    "a changed run with a new signature": (run_signed_again, "run 1: ttft.mean is"),
-    "changed points": (points_with_other_rates, "points.csv differs from bench.json"),
+    "an entry less": (without_the_first_entry, "runs", "a complete run without an entry in bench.json"),
+    "a copy as the second run at the best rate": (best_rate_as_a_copy, "runs", "runs 2 and 3 have one attestation"),
+    "a changed run with a new signature": (run_signed_again, "numbers", "run 1: ttft.mean is"),
+    "the directory of another entry": (exchanged_directories, "numbers", "run 1:"),
+    "a complete run as a failed run": (as_failed, "runs", "run 2: failed in bench.json, complete in"),
+    "an entry without a run": (without_numbers, "runs", "run 1: within without numbers"),
+    "changed points": (points_with_other_rates, "summary", "points.csv differs from bench.json"),
 }  # fmt: skip
 
 
@@ -136,10 +168,10 @@ def test_an_honest_bench_has_no_contradiction(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_bench_contradicts_its_runs(name: str, folder: Path) -> None:
-    forge, text = FORGERIES[name]
+    forge, aspect, sentence = FORGERIES[name]
     forge(folder)
     contradictions = checked(folder).contradictions
-    assert any(text in contradiction for contradiction in contradictions), contradictions
+    assert any(entry.aspect == aspect and sentence in str(entry) for entry in contradictions), contradictions
 
 
 def test_a_bench_without_run_directories_is_compared_as_not_verified(folder: Path, tmp_path: Path) -> None:
@@ -148,6 +180,67 @@ def test_a_bench_without_run_directories_is_compared_as_not_verified(folder: Pat
     done = run_here("compare", folder, tmp_path / "second", "-o", tmp_path / "comparison")
     assert done.code == ExitCode.OK, done.stderr
     assert done.stdout.splitlines()[0].startswith(f"{LABEL}: not verified: 3 runs without a run directory")
+
+
+def verify_bench(folder: Path) -> BenchVerdict:
+    (case,) = bench_cases([folder], Request(ScoreSources()))
+    return case.judge()
+
+
+def test_a_bench_that_agrees_with_its_runs_passes(folder: Path) -> None:
+    verdict = verify_bench(folder)
+    assert (verdict.outcome, verdict.exit_code(), verdict.all_findings) == ("PASS", ExitCode.OK, [])
+    assert text(verdict, BENCH).startswith(f"PASS: 3 runs of bench {LABEL}")
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_bench_ends_without_a_verdict(name: str, folder: Path) -> None:
+    forge, aspect, _ = FORGERIES[name]
+    forge(folder)
+    verdict = verify_bench(folder)
+    assert f"bench-{aspect}" in {finding.rule for finding in verdict.findings}
+    assert verdict.exit_code() == ExitCode.FAILED
+
+
+def test_a_bench_with_a_removed_run_directory_is_not_verified(folder: Path) -> None:
+    shutil.rmtree(folder / value_at(folder, "runs.1.run_dir"))
+    verdict = verify_bench(folder)
+    assert (verdict.findings, verdict.exit_code()) == ([], ExitCode.REFUSED)
+    verified = run_here("verify", folder)
+    assert verified.code == ExitCode.REFUSED
+    assert "not verified: 1 run without a run directory" in verified.stdout.splitlines()[0]
+
+
+def test_a_log_that_contradicts_itself_is_a_finding_on_the_run_of_the_bench(folder: Path) -> None:
+    """The records of a log name no process, and its run is signed again."""
+    run = RunDir(folder / value_at(folder, "runs.0.run_dir"))
+    drop_processes(run)
+    reseal(run)
+    set_at(folder / BENCH_FILE, "runs.0.seal_sha256", read_attestation(run).digest)
+    verdict = verify_bench(folder)
+    assert "log-clock" in {finding.rule for part in verdict.parts for finding in part.findings}
+    assert verdict.exit_code() == ExitCode.FAILED
+
+
+def test_verify_writes_its_verdict_into_the_bench(folder: Path) -> None:
+    verified = run_here("verify", folder)
+    assert verified.code == ExitCode.OK, verified.stdout + verified.stderr
+    record = json.loads((folder / "verify_performance.json").read_bytes())
+    assert (record["verdict"], record["bench"], len(record["runs"])) == ("PASS", LABEL, 3)
+    assert len(record["log_sha256"]) == 4
+    multiplied("runs.0.ttft.p90", 0.5)(folder)
+    assert run_here("verify", folder).code == ExitCode.FAILED
+
+
+def test_options_for_results_are_refused_for_a_bench(folder: Path) -> None:
+    refused = run_here("verify", folder, "--official")
+    assert refused.code == ExitCode.BAD_INPUT
+    assert "--official: not supported for" in refused.stderr
+
+
+def test_a_damaged_bench_file_is_bad_input(folder: Path) -> None:
+    (folder / BENCH_FILE).write_text("{")
+    assert verify_bench(folder).exit_code() == ExitCode.BAD_INPUT
 
 
 def test_compare_and_report_refuse_a_forged_bench(folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Rules on the directory of a bench: bench.json, compared with the run directories."""
