@@ -97,13 +97,15 @@ def _numbers(case: EndpointsEvidence, load: ClientLoad, steady: SteadyState | No
     assert phase is not None
     events_path = case.run.path(EVENTS)
     window = None if steady is None else steady.window
-    tokens = case.reported_tokens
+    tokens, summary = case.reported_tokens, case.run.summary
+    mean_tpot_ns = None if summary is None else summary.tpot.avg
     duration_s = float(phase.complete_ns.max() - phase.start_ns) / 1e9
     return {
         "samples": len(phase.rows),
         "rate": measured_rate(phase.issued_ns, phase.complete_ns, 0 if load.is_offline else load.concurrency),
         "duration_s": duration_s,
         "tokens_per_second": None if tokens is None or not duration_s else float(tokens) / duration_s,
+        "tokens_per_user": 1e9 / float(mean_tpot_ns) if mean_tpot_ns else None,
         "event_bytes": events_path.stat().st_size,
         "crop": None if steady is None else steady.cropped,
         "window_passes": None if window is None else window.passes_for_precision,

@@ -194,6 +194,7 @@ class _CurveRun:
         assert plan is not None
         self._refuse_changed(plan)
         self._write_plan(plan)
+        self._write_page(plan)
         self._print_table(plan)
         for note in (*(self._levels.notes if self._levels is not None else ()), *self._notes()):
             self._say(f"note: {note}")
@@ -299,9 +300,10 @@ class _CurveRun:
         config = client_config(self._curve, self._form, load, folder)
         try:
             with self._console.status(name) as status:
+                progress = self._progress()
 
                 def show(events: EventLog) -> None:
-                    status.update(f"{name}: {events.completed:,} of {load.samples:,} samples")
+                    status.update(f"{name}: {events.completed:,} of {load.samples:,} samples{progress}")
 
                 watch = Watch(self._server_fault, show, tolerates_errors)
                 return run_client(self._curve.client, config, load.mode, folder, watch)
@@ -389,6 +391,7 @@ class _CurveRun:
             if not reasons and not longer:
                 write_json(folder / VERIFIED, record)
                 self._say(f"{point.name}: done, {record['rate']:.4g} samples/s{_steady_text(record)}")
+                self._write_page(self._plan())
                 return True
             reasons = reasons or [f"no steady-state window is long enough; repeated with {longer} passes"]
             write_json(folder / VERIFIED, record | {"reasons": reasons})
@@ -452,6 +455,30 @@ class _CurveRun:
                 "points": [asdict(point) for point in plan.points],
             },
         )
+
+    def _write_page(self, plan: CurvePlan | None) -> None:
+        """Write report.html with the present state of each point."""
+        if plan is None:
+            return
+        from compliance.report.curve_page import curve_page, page_row  # importing matplotlib takes a moment
+
+        records, states = self._records(), self._states(plan)
+        accelerators = self._curve.options.accelerators
+        rows = [
+            page_row(asdict(point), point.role, states[point.name], records.get(point.name), accelerators)
+            for point in plan.points
+        ]
+        levels = self._levels
+        probes, notes = ({}, []) if levels is None else (levels.rates, levels.notes)
+        title = f"Endpoints curve of {self._curve.options.model}"
+        title += " (rehearsal)" if self._curve.is_rehearsal else ""
+        write_atomic(self._place.page, curve_page(title, rows, plan.bounds, probes, [*notes, *self._notes()]))
+
+    def _progress(self) -> str:
+        """Return the finished points and their accelerator hours, for the live line."""
+        records = list(self._records().values())
+        hours = sum(record["duration_s"] for record in records) / 3600 * self._curve.options.accelerators
+        return f"; {counted(len(records), 'point')} done, {hours:.1f} GPU hours" if records else ""
 
     def _say(self, text: str) -> None:
         say(self._console, text)

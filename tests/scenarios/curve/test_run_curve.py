@@ -39,6 +39,7 @@ def test_a_rehearsal_builds_a_tree_of_all_points(curve_files: CurveFiles) -> Non
     assert len(list(model.glob("*/accuracy_results.json"))) == 4
     shares = [json.loads(path.read_text())["tps_utilization"] for path in model.glob("*/system_desc.json")]
     assert max(shares) == 1
+    assert "7 of 7 points done" in (curve_files.output / "report.html").read_text()
 
     before = {path: path.stat().st_mtime_ns for path in (curve_files.output / "points").glob("*/events.jsonl")}
     assert curve_files.run("--rehearsal", "--until", "points") == ExitCode.OK

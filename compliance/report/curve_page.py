@@ -1,0 +1,99 @@
+"""The page of an MLPerf Endpoints curve, made from its plan and the records of its runs. It needs no other files.
+
+The layout is curve_page.html.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compliance.report.curves import Mark, Panel, SystemCurve, draw_curves
+from compliance.report.page import render_page
+from compliance.report.pictures import Picture
+from runs.wording import moment
+
+
+@dataclass(frozen=True)
+class CurvePageRow:
+    """A point in the table."""
+
+    name: str
+    concurrency: int
+    role: str
+    state: str
+    samples: int | None
+    rate: float | None  # samples/s
+    tokens_per_second: float | None
+    tokens_per_user: float | None
+    steady: str
+    accelerator_h: float | None
+
+
+@dataclass(frozen=True)
+class CurvePage:
+    """The content of the page."""
+
+    title: str
+    made: str
+    state: str  # how many points are done
+    rows: Sequence[CurvePageRow]
+    regions: Mapping[str, tuple[int, int]]
+    notes: Sequence[str]
+    pictures: Sequence[Picture]
+
+
+def curve_page(
+    title: str,
+    rows: Sequence[CurvePageRow],
+    regions: Mapping[str, tuple[int, int]],
+    probes: Mapping[int, float],
+    notes: Sequence[str],
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        probes: Rates of the probes in samples/s by concurrency.
+    """
+    finished = [row for row in rows if row.rate is not None]
+    hours = sum(row.accelerator_h or 0.0 for row in rows)
+    state = f"{len(finished)} of {len(rows)} points done, {hours:.1f} accelerator hours in measured phases"
+    picture = draw_curves(title, "concurrency", list(_panels(finished, probes)))
+    pictures = [picture] if finished or probes else []
+    return render_page(
+        CurvePage(title, moment(time.time_ns()), state, rows, regions, notes, pictures), "curve_page.html"
+    )
+
+
+def _panels(finished: Sequence[CurvePageRow], probes: Mapping[int, float]) -> Iterator[Panel]:
+    points = sorted(finished, key=lambda row: row.concurrency)
+    for title, field in (("output tokens/s", "tokens_per_second"), ("output tokens/s per user", "tokens_per_user")):
+        marks = [Mark(row.concurrency, value, row.name) for row in points if (value := getattr(row, field))]
+        yield Panel(title, "", [SystemCurve(marks)])
+    rates = [Mark(row.concurrency, row.rate or 0.0, row.name) for row in points]
+    hollow = [Mark(level, rate, is_hollow=True, is_joined=False) for level, rate in sorted(probes.items())]
+    yield Panel("samples/s; hollow: probes", "", [SystemCurve(rates), SystemCurve(hollow)])
+
+
+def page_row(
+    point: Mapping[str, Any], role: str, state: str, record: Mapping[str, Any] | None, accelerators: int
+) -> CurvePageRow:
+    """Return the row of a point.
+
+    Args:
+        record: Record of its finished run.
+    """
+    run = record or {}
+    steady, duration_s = run.get("steady_state"), run.get("duration_s")
+    return CurvePageRow(
+        point["name"],
+        point["concurrency"],
+        role,
+        state,
+        run.get("samples"),
+        run.get("rate"),
+        run.get("tokens_per_second"),
+        run.get("tokens_per_user"),
+        f"{steady['status']}, {steady['verdict']}" if steady else "",
+        None if duration_s is None else duration_s / 3600 * accelerators,
+    )
