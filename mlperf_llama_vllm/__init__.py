@@ -175,7 +175,8 @@ def verify(*directories: Location, official: bool = False, in_round: str | None 
     A damaged log gives the outcome ERROR.
 
     Args:
-        directories: Run directories, results or campaigns. A performance and an accuracy run are one result.
+        directories: Run directories, results, campaigns, or run directories of the MLPerf Endpoints client. A
+            performance and an accuracy run are one result.
         official: Apply the official rules also to runs whose manifest marks them as not eligible for submission.
         in_round: Round whose seeds, limits and sample counts apply, such as v6.1. Default: the round that the
             seeds in the logs name.
@@ -184,12 +185,12 @@ def verify(*directories: Location, official: bool = False, in_round: str | None 
         >>> [(one.outcome, one.exit_code) for one in verify(result / "performance/run_1")]
         [('PASS', 0)]
     """
-    from compliance.results.find_results import find_results
-    from compliance.results.policy import verify_result
+    from compliance.results.scoring import with_scorer
+    from compliance.sources import Request, find
 
-    rounds = None if in_round is None else _round(in_round)
-    results = find_results([Path(directory) for directory in directories])
-    return [_verdict(verify_result(result, official=official, in_round=rounds)) for result in results]
+    with with_scorer(None) as (scores, _):
+        request = Request(scores, official=official, round=None if in_round is None else _round(in_round))
+        return [_verdict(case.judge()) for case in find("verify", list(map(Path, directories)), request)]
 
 
 def check_tree(tree: Location, in_round: str = "v6.1") -> Verdict:

@@ -1,0 +1,51 @@
+"""The functions that a command applies to paths, and the options that have no effect on them."""
+
+from pathlib import Path
+
+import pytest
+
+from compliance.sources import SOURCES, CommandName, function_for, functions_for
+from runs.errors import InputError
+from runs.mlperf_endpoints.layout import EVENTS
+
+
+@pytest.fixture
+def client_run(tmp_path: Path) -> Path:
+    (folder := tmp_path / "client").mkdir()
+    (folder / EVENTS).touch()
+    return folder
+
+
+@pytest.fixture
+def loadgen_run(tmp_path: Path) -> Path:
+    (folder := tmp_path / "loadgen").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("command", SOURCES)
+def test_each_kind_of_path_has_its_function(command: CommandName, client_run: Path, loadgen_run: Path) -> None:
+    functions = functions_for(command, [client_run, loadgen_run, client_run])
+    assert [paths for _, paths in functions] == [[loadgen_run], [client_run]]
+    names = [f"{function.__module__}:{function.__name__}" for function, _ in functions]
+    assert names == [SOURCES[command].loadgen, SOURCES[command].endpoints]
+
+
+def test_paths_of_two_kinds_are_refused_where_one_function_takes_all(client_run: Path, loadgen_run: Path) -> None:
+    with pytest.raises(InputError, match=str(loadgen_run)):
+        function_for("submit", [client_run, loadgen_run])
+    assert function_for("submit", [client_run]) is not function_for("submit", [loadgen_run])
+
+
+@pytest.mark.parametrize(("command", "option"), [(name, one) for name in SOURCES for one in SOURCES[name].refused])
+def test_options_without_effect_on_client_runs_are_refused(
+    command: CommandName, option: str, client_run: Path, loadgen_run: Path
+) -> None:
+    assert functions_for(command, [loadgen_run], [option])
+    with pytest.raises(InputError, match=option):
+        functions_for(command, [client_run], ["--output", option])
+
+
+def test_seed_sets_without_a_client_run_are_refused(client_run: Path, loadgen_run: Path) -> None:
+    assert functions_for("verify", [loadgen_run, client_run], ["--seed-sets"])
+    with pytest.raises(InputError, match="--seed-sets"):
+        functions_for("verify", [loadgen_run], ["--seed-sets"])
