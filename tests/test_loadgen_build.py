@@ -27,7 +27,7 @@ from runs.record.observed import Loadgen
 from runs.record.requests_log import read_request_table
 from scripts.loadgen_build import RECORD, BuildError, choose, describe_build, find_compiler
 from tests.conftest import ROOT
-from tests.support.engines.null_sut import Spec
+from tests.support.engines.null_sut import NullRunSpec
 from tests.support.runs.records import record
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -255,7 +255,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "packages"
 
 
-def run_with(packages: Path | None, spec: Spec, folder: Path) -> RunDir:
+def run_with(packages: Path | None, spec: NullRunSpec, folder: Path) -> RunDir:
     """Run LoadGen from a folder of packages, or from this environment."""
     (folder / "spec.json").write_text(json.dumps(asdict(spec)))
     subprocess.run(
@@ -272,7 +272,7 @@ def test_a_build_issues_the_queries_of_the_wheel(built: Path, tmp_path: Path, sc
     seeds = {f"{name}_rng_seed": number for number, name in enumerate(("qsl", "sample_index", "schedule"), 11)}
     details, orders, schedules = [], [], []
     for name, packages in (("wheel", None), ("source", built)):
-        spec = Spec(str(tmp_path / name), scenario, user_conf=conf | seeds, total_count=QUERIES, trace=True)
+        spec = NullRunSpec(str(tmp_path / name), scenario, user_conf=conf | seeds, total_count=QUERIES, trace=True)
         run = run_with(packages, spec, tmp_path)
         trace = read_trace(run.trace)
         assert trace is not None

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Case:
+class FrozenCase:
     """A command and its input.
 
     Its words may contain {input}, {made} (the folder in which the input was created) and {out} (a folder that does not
@@ -110,20 +110,20 @@ class AuditCase:
         return facts_of(CommandOutcome("audit", int(not result.passed), result.record()), {folder: ""})
 
 
-AnyCase = Case | PageCase | AuditCase
+AnyCase = FrozenCase | PageCase | AuditCase
 
 
-def _cases_of_inputs(case_inputs: Iterator[Input], *words: str, **options: tuple[str, ...]) -> Iterator[Case]:
+def _cases_of_inputs(case_inputs: Iterator[Input], *words: str, **options: tuple[str, ...]) -> Iterator[FrozenCase]:
     """Yield a case for each input, compared with the first one if it has no base, and one more for each option."""
     first = ""
     for case_input in case_inputs:
-        yield Case(case_input.name, case_input, words, case_input.base or first)
+        yield FrozenCase(case_input.name, case_input, words, case_input.base or first)
         first = first or case_input.name
         for name, more in options.items():
-            yield Case(f"{case_input.name} ({name})", case_input, (*words, *more), case_input.name)
+            yield FrozenCase(f"{case_input.name} ({name})", case_input, (*words, *more), case_input.name)
 
 
-def _verify() -> Iterator[Case]:
+def _verify() -> Iterator[FrozenCase]:
     words = ("verify", "{input}", "--output", "{out}")
     yield from _cases_of_inputs(inputs.results(), *words, official=("--official",))
     yield from _cases_of_inputs(inputs.changed_runs(), *words)
@@ -134,7 +134,7 @@ def _verify() -> Iterator[Case]:
     yield from _cases_of_inputs(inputs.mutated_folders(), *words)
     for case_input in inputs.results():
         if case_input.name in RESULTS:
-            yield Case(
+            yield FrozenCase(
                 f"{case_input.name} (v6.0)",
                 case_input,
                 (*words, "--official", "--round", "v6.0"),
@@ -148,7 +148,7 @@ def _document() -> Iterator[PageCase]:
             yield PageCase(case_input.name, case_input, case_input.base)
 
 
-def _check() -> Iterator[Case]:
+def _check() -> Iterator[FrozenCase]:
     yield from _cases_of_inputs(inputs.short_trees(), "check", "{input}")
     yield from _cases_of_inputs(inputs.mutated_trees(), "check", "{input}")
     yield from _cases_of_inputs(inputs.any_trees(), "check", "{input}")
@@ -156,28 +156,28 @@ def _check() -> Iterator[Case]:
     yield from _cases_of_inputs(inputs.trees_of_nonsense(), "check", "{input}")
     for name in ("v5.1", "v6.0"):
         (short_tree, *_) = inputs.short_trees()
-        yield Case(f"short tree ({name})", short_tree, ("check", "{input}", "--round", name), "short tree")
+        yield FrozenCase(f"short tree ({name})", short_tree, ("check", "{input}", "--round", name), "short tree")
     yield from _cases_of_inputs(
         inputs.built_trees(), "check", "{input}", "--runs", "{made}/campaign", "--source", "{made}/code"
     )
 
 
-def _signoff() -> Iterator[Case]:
+def _signoff() -> Iterator[FrozenCase]:
     out = ("--out", "{made}/verdict.json")  # recorded runs are only read
     yield from _cases_of_inputs(inputs.results(), "signoff", "--scope", "harness", "--ref", "{input}", *out)
     bundle = ("signoff", "--scope", "bundle", "--ref", "{input}")
     for case_input in inputs.results():
         if case_input.name.endswith("campaign"):
-            yield Case(f"{case_input.name} (bundle)", case_input, (*bundle, *out), case_input.name)
+            yield FrozenCase(f"{case_input.name} (bundle)", case_input, (*bundle, *out), case_input.name)
     yield from _cases_of_inputs(inputs.pairs(), *bundle)
     for case, made in inputs.signoff_cases():
         ref, cand = ([f"{{input}}/{name}" for name in side] for side in case.sides())
         words = ["signoff", "--scope", case.scope, "--ref", *ref, *(["--cand", *cand] if cand else [])]
         words += ["--claim", f"{{input}}/{backtest.CLAIM}"] if case.claim is not None else []
-        yield Case(made.name, made, tuple(words))
+        yield FrozenCase(made.name, made, tuple(words))
 
 
-def _gate() -> Iterator[Case]:
+def _gate() -> Iterator[FrozenCase]:
     strict = ("--strict", "--division", "closed")
     yield from _cases_of_inputs(inputs.results(), "gate", "{input}", strict=strict)
     yield from _cases_of_inputs(inputs.unusual_pairs(), "gate", "{input}", strict=strict)
@@ -185,10 +185,10 @@ def _gate() -> Iterator[Case]:
     declared = ("gate", "{input}", "--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3")
     for case_input in inputs.results():
         if case_input.name in RESULTS:
-            yield Case(f"{case_input.name} (declared)", case_input, declared, case_input.name)
+            yield FrozenCase(f"{case_input.name} (declared)", case_input, declared, case_input.name)
 
 
-def _submit() -> Iterator[Case]:
+def _submit() -> Iterator[FrozenCase]:
     words = (
         "submit", "{input}", "--organization", "Org", "--system-name", "Box", "--output", "{out}",
         "--system", "{made}/system.yaml", "--source", "{made}/code", "--documentation", "{made}/documents",
@@ -196,19 +196,21 @@ def _submit() -> Iterator[Case]:
     yield from _cases_of_inputs(inputs.campaigns(), *words, "--rehearsal")
     for name, options in {"official": (), "open": ("--rehearsal", "--division", "open")}.items():
         (campaign, *_) = inputs.campaigns()
-        yield Case(f"campaign ({name})", campaign, (*words, *options), "campaign")
+        yield FrozenCase(f"campaign ({name})", campaign, (*words, *options), "campaign")
 
 
-def _store() -> Iterator[Case]:
+def _store() -> Iterator[FrozenCase]:
     db = ("--db", "{out}.sqlite")
     case_inputs = (*inputs.results(), *inputs.unusual_pairs(), *inputs.results_in_trees(), *inputs.folders())
     for case_input in case_inputs:
         if case_input.rules == inputs.product_rules or not case_input.base:
             words = ("store", "export", *db)
-            yield Case(case_input.name, case_input, words, case_input.base, before=("store", "ingest", "{input}", *db))
+            yield FrozenCase(
+                case_input.name, case_input, words, case_input.base, before=("store", "ingest", "{input}", *db)
+            )
 
 
-def _results() -> Iterator[Case]:
+def _results() -> Iterator[FrozenCase]:
     yield from _cases_of_inputs(inputs.results(), "results", "{input}")
     yield from _cases_of_inputs(inputs.unusual_pairs(), "results", "{input}")
     yield from _cases_of_inputs(inputs.folders(), "results", "{input}")
@@ -223,11 +225,11 @@ def _audit() -> Iterator[AnyCase]:
             reference, run = "{input}/accuracy", "{input}/performance/run_1"
             for test, ref in {"output_length": reference, "output_consistency": reference, "TEST04": run}.items():
                 words = ("audit", "--test", test, "--ref", ref, "--run", run, "--output-log-dir", "{out}")
-                yield Case(f"{test} {case_input.name}", case_input, words)
+                yield FrozenCase(f"{test} {case_input.name}", case_input, words)
 
 
 @dataclass(frozen=True)
-class Command:
+class FrozenCommand:
     """The cases of a command, and the share that `make test` judges: one of so many."""
 
     cases: Callable[[], Iterator[AnyCase]]
@@ -235,15 +237,15 @@ class Command:
 
 
 COMMANDS = {
-    "verify": Command(_verify, 7),
-    "document": Command(_document, 8),
-    "check": Command(_check, 10),
-    "signoff": Command(_signoff, 10),
-    "gate": Command(_gate, 4),
-    "submit": Command(_submit, 4),
-    "store": Command(_store, 8),
-    "results": Command(_results, 5),
-    "audit": Command(_audit, 8),
+    "verify": FrozenCommand(_verify, 7),
+    "document": FrozenCommand(_document, 8),
+    "check": FrozenCommand(_check, 10),
+    "signoff": FrozenCommand(_signoff, 10),
+    "gate": FrozenCommand(_gate, 4),
+    "submit": FrozenCommand(_submit, 4),
+    "store": FrozenCommand(_store, 8),
+    "results": FrozenCommand(_results, 5),
+    "audit": FrozenCommand(_audit, 8),
 }
 
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.conftest import ROOT
-from tests.frozen.cases import Case, PageCase, cases_of, let_remove
+from tests.frozen.cases import FrozenCase, PageCase, cases_of, let_remove
 
 GOLDEN = Path(__file__).parent / "golden"
 # Command → its inputs, one or more for each kind of source. The names are those of tests/frozen/cases.py.
@@ -55,7 +55,7 @@ def _file_name(name: str) -> str:
 
 
 def _text(case: object) -> str:
-    assert isinstance(case, Case | PageCase)
+    assert isinstance(case, FrozenCase | PageCase)
     with tempfile.TemporaryDirectory(prefix="frozen-") as folder, contextlib.chdir(ROOT):
         text = case.text(Path(folder))
         let_remove(Path(folder))

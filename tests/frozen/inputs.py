@@ -464,11 +464,11 @@ def mutated_folders() -> Iterator[Input]:
 # Cases of the sign-off ------------------------------------------------------------------------------------------------
 
 
-def signoff_cases() -> Iterator[tuple[backtest.Case, Input]]:
+def signoff_cases() -> Iterator[tuple[backtest.BacktestCase, Input]]:
     """Yield the cases of the back-test."""
     for case in backtest.read_cases():
 
-        def make(folder: Path, case: backtest.Case = case) -> Path:
+        def make(folder: Path, case: backtest.BacktestCase = case) -> Path:
             backtest.lay_out(case, signoff_runs(), folder)
             return folder
 

@@ -8,17 +8,17 @@ import pytest
 
 from runs.loadgen.counts import CountSettings, count_run
 from runs.record.layout import RunDir
-from tests.support.runs.loadgen_runs import Runs
+from tests.support.runs.loadgen_runs import LoadgenRuns
 
 
 @pytest.fixture(scope="session")
-def loadgen_runs() -> Runs:
+def loadgen_runs() -> LoadgenRuns:
     """Return real runs by name (`tests.support.runs.loadgen_runs`). Only read them; `copied_run` gives a copy."""
-    return Runs()
+    return LoadgenRuns()
 
 
 @pytest.fixture
-def copied_run(loadgen_runs: Runs, tmp_path: Path) -> Callable[[str], RunDir]:
+def copied_run(loadgen_runs: LoadgenRuns, tmp_path: Path) -> Callable[[str], RunDir]:
     """Return a function that copies a run."""
 
     def copy(name: str) -> RunDir:

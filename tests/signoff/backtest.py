@@ -36,7 +36,7 @@ CLAIM = "claim.json"
 _OUTCOMES = {"error": "FAIL", "warning": "FLAG", "note": "PASS", "pass": "PASS"}
 
 
-class Sides(BaseModel):
+class CaseSides(BaseModel):
     """Runs to compare, by name; `a=b` is run b under the name a. Those in `a/` are signed off as the directory a."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -50,7 +50,7 @@ class Sides(BaseModel):
         return list(dict.fromkeys(ref)), list(dict.fromkeys(cand))
 
 
-class Case(Sides):
+class BacktestCase(CaseSides):
     """One case.
 
     Attributes:
@@ -65,7 +65,7 @@ class Case(Sides):
 
     name: str
     scope: SignOffScope
-    patches: dict[str, Sides] = Field(default_factory=dict)
+    patches: dict[str, CaseSides] = Field(default_factory=dict)
     faults: dict[str, list[list[Any]]] = Field(default_factory=dict)
     claim: dict[str, Any] | None = None
     verdict: Literal["PASS", "FLAG", "FAIL"]
@@ -84,7 +84,7 @@ class Case(Sides):
 class CaseOutcome:
     """A case and its verdict."""
 
-    case: Case
+    case: BacktestCase
     verdict: SignOff
     anchored: bool  # the attestation of each run is one that was created at the end of a run of the archive
 
@@ -116,9 +116,9 @@ def score(outcomes: list[CaseOutcome]) -> dict[str, float]:
     }
 
 
-def read_cases() -> list[Case]:
+def read_cases() -> list[BacktestCase]:
     """Return all cases."""
-    return [Case.model_validate_json(line) for line in CASES.read_bytes().splitlines()]
+    return [BacktestCase.model_validate_json(line) for line in CASES.read_bytes().splitlines()]
 
 
 def unpack(folder: Path) -> None:
@@ -127,7 +127,7 @@ def unpack(folder: Path) -> None:
         archive.extractall(folder, filter="data")
 
 
-def run_cases(cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
+def run_cases(cases: Iterable[BacktestCase] | None = None) -> Iterator[CaseOutcome]:
     """Sign off cases, by default all of them, on copies in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="signoff-") as temporary:
         runs, place = Path(temporary) / RUNS, Path(temporary) / "case"
@@ -140,7 +140,7 @@ def run_cases(cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
             shutil.rmtree(place)
 
 
-def lay_out(case: Case, runs: Path, place: Path) -> None:
+def lay_out(case: BacktestCase, runs: Path, place: Path) -> None:
     """Write a case into a folder: its runs with faults, its claim and the verdicts of its patches."""
     for name, source in case.runs():
         shutil.copytree(runs / source, place / name)
@@ -153,12 +153,12 @@ def lay_out(case: Case, runs: Path, place: Path) -> None:
         write_json(place / f"{lever}.json", record(_sign_off("patch", sides, place, Claim(levers=[lever]))))
 
 
-def _run(case: Case, runs: Path, place: Path) -> SignOff:
+def _run(case: BacktestCase, runs: Path, place: Path) -> SignOff:
     lay_out(case, runs, place)
     return _sign_off(case.scope, case, place, None if case.claim is None else read_claim(place / CLAIM))
 
 
-def _sign_off(scope: SignOffScope, case_sides: Sides, place: Path, claim: Claim | None) -> SignOff:
+def _sign_off(scope: SignOffScope, case_sides: CaseSides, place: Path, claim: Claim | None) -> SignOff:
     ref, cand = ([place / name for name in side] for side in case_sides.sides())
     return sign_off(scope, ref, cand, claim)
 

@@ -2,11 +2,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.engines.fakes import Stage
+from tests.support.engines.fakes import FakeStage
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
+def stage() -> Iterator[FakeStage]:
+    stage = FakeStage()
     yield stage
     stage.loop.close()

@@ -4,7 +4,7 @@ import pytest
 
 from sut.dummy.dummy_engine import DummyEngine
 from sut.feed import ClosedLoop
-from tests.support.engines.fakes import PROMPTS, Stage
+from tests.support.engines.fakes import PROMPTS, FakeStage
 from tests.support.official import SAMPLING
 from tests.support.runs.records import most_open
 from tests.support.simulated import virtual_time as virtual
@@ -31,7 +31,7 @@ def test_a_closed_loop_of_n_equals_an_engine_with_n_slots(limit: int) -> None:
 def test_a_query_is_open_until_its_response_is_logged() -> None:
     limit, total = 2, 40
     ticks = iter(range(1, 10_000))
-    stage = Stage(report_first_token=False, admission=ClosedLoop(limit, lambda: next(ticks)))
+    stage = FakeStage(report_first_token=False, admission=ClosedLoop(limit, lambda: next(ticks)))
     stage.sut.clock_ns = lambda: next(ticks)
     stage.issue(*[0] * total)
     for place in range(0, total, 2):

@@ -15,10 +15,10 @@ from sut.admission import Admission
 from sut.engine import EngineLimits, Request
 from sut.feed import MIN_AHEAD, Feed
 from sut.loadgen_sut import MAX_QUERIES, MAX_RESPONSES, int32_ids
-from tests.support.engines.fakes import HANDLE, PROMPTS, Clock, FakeLoadgen, Sample, Stage
+from tests.support.engines.fakes import HANDLE, PROMPTS, Clock, FakeLoadgen, FakeSample, FakeStage
 
 
-def test_queries_reach_the_engine_in_order(stage: Stage) -> None:
+def test_queries_reach_the_engine_in_order(stage: FakeStage) -> None:
     requests = stage.issue(2, 0) + stage.issue(3)
     assert [request.prompt_ids for request in requests] == [PROMPTS[2], PROMPTS[0], PROMPTS[3]]
     assert [request.seq for request in requests] == [0, 1, 2]
@@ -30,8 +30,8 @@ def test_queries_reach_the_engine_in_order(stage: Stage) -> None:
 
 
 def test_queries_are_not_processed_on_the_thread_of_loadgen() -> None:
-    stage = Stage()
-    stage.sut.issue_queries([Sample(HANDLE, 1)])
+    stage = FakeStage()
+    stage.sut.issue_queries([FakeSample(HANDLE, 1)])
     assert stage.sut.outstanding == 1  # counted at once, so that a loop that hangs is detected as a stall
     assert stage.engine.requests == []
     stage.turn()
@@ -39,7 +39,7 @@ def test_queries_are_not_processed_on_the_thread_of_loadgen() -> None:
     stage.loop.close()
 
 
-def test_first_token_and_completion_are_reported_once(stage: Stage) -> None:
+def test_first_token_and_completion_are_reported_once(stage: FakeStage) -> None:
     (request,) = stage.issue(0)
     stage.sut.first_token(request, 7)
     stage.sut.complete(request, [7, 8, 128_255], "stop", 3)
@@ -56,7 +56,7 @@ def test_first_token_and_completion_are_reported_once(stage: Stage) -> None:
 
 
 def test_offline_reports_no_first_token() -> None:
-    stage = Stage(report_first_token=False)
+    stage = FakeStage(report_first_token=False)
     (request,) = stage.issue(0)
     stage.sut.first_token(request, 7)
     stage.sut.complete(request, [7, 8], "length", 0)
@@ -64,7 +64,7 @@ def test_offline_reports_no_first_token() -> None:
     stage.loop.close()
 
 
-def test_completions_are_reported_in_any_order(stage: Stage) -> None:
+def test_completions_are_reported_in_any_order(stage: FakeStage) -> None:
     requests = stage.issue(0, 1, 2, 3)
     for request in reversed(requests):
         stage.sut.first_token(request, 1)
@@ -75,7 +75,7 @@ def test_completions_are_reported_in_any_order(stage: Stage) -> None:
     assert stage.sut.outstanding == 0
 
 
-def test_responses_of_one_turn_are_reported_in_one_call(stage: Stage) -> None:
+def test_responses_of_one_turn_are_reported_in_one_call(stage: FakeStage) -> None:
     requests = stage.issue(0, 1, 2, 3)
     for request in requests[:3]:
         stage.sut.complete(request, [request.sample_index, 5], "stop", 0)
@@ -90,7 +90,7 @@ def test_responses_of_one_turn_are_reported_in_one_call(stage: Stage) -> None:
     assert stage.sut.outstanding == 0
 
 
-def test_the_number_of_responses_in_a_call_is_limited(stage: Stage) -> None:
+def test_the_number_of_responses_in_a_call_is_limited(stage: FakeStage) -> None:
     requests = stage.issue(*[0] * (2 * MAX_RESPONSES + 5))
     for request in requests[:-1]:
         stage.sut.complete(request, [1, 2], "stop", 0)
@@ -100,7 +100,7 @@ def test_the_number_of_responses_in_a_call_is_limited(stage: Stage) -> None:
     assert stage.failures == []
 
 
-def test_a_response_is_recorded_before_it_is_reported(stage: Stage) -> None:
+def test_a_response_is_recorded_before_it_is_reported(stage: FakeStage) -> None:
     (request,) = stage.issue(0)
     seen: list[tuple[int, int]] = []
 
@@ -119,16 +119,16 @@ def test_ids_are_converted_to_int32(ids: list[int]) -> None:
     assert int32_ids(ids).tobytes() == b"".join(one.to_bytes(4, sys.byteorder, signed=True) for one in ids)
 
 
-def test_a_stale_response_for_a_reused_handle_is_a_failure(stage: Stage) -> None:
+def test_a_stale_response_for_a_reused_handle_is_a_failure(stage: FakeStage) -> None:
     for answered in (0, 1, 1):
-        stage.sut.issue_queries([Sample(HANDLE, 1)])
+        stage.sut.issue_queries([FakeSample(HANDLE, 1)])
         stage.turn()
         stage.sut.complete(stage.engine.requests[answered], [1, 2], "stop", 0)
     assert stage.sut.completed == len(stage.loadgen.calls) == len(stage.request_log.outcomes) == 2
     assert "two responses to sample 1 (query 1)" in str(stage.failures[0])
 
 
-FAILURES: dict[str, tuple[Callable[[Stage, Request], object], str]] = {
+FAILURES: dict[str, tuple[Callable[[FakeStage, Request], object], str]] = {
     "an id that is no int32": (lambda stage, request: stage.sut.complete(request, [1, 2**31], "stop", 0), ""),
     "no tokens": (
         lambda stage, request: stage.sut.complete(request, [], "stop", 0),
@@ -167,7 +167,7 @@ FAILURES: dict[str, tuple[Callable[[Stage, Request], object], str]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_is_reported_once_and_ends_all_calls(stage: Stage, name: str) -> None:
+def test_a_failure_is_reported_once_and_ends_all_calls(stage: FakeStage, name: str) -> None:
     act, reported = FAILURES[name]
     request, _ = stage.issue(3, 2)
     act(stage, request)
@@ -177,7 +177,7 @@ def test_a_failure_is_reported_once_and_ends_all_calls(stage: Stage, name: str) 
     assert reported in str(stage.failures[0])
 
 
-def test_a_first_token_is_reported_at_once_and_once(stage: Stage) -> None:
+def test_a_first_token_is_reported_at_once_and_once(stage: FakeStage) -> None:
     requests = stage.issue(0, 1, 2)
     stage.sut.complete(requests[0], [1, 2], "stop", 0)
     for _ in range(2):
@@ -187,7 +187,7 @@ def test_a_first_token_is_reported_at_once_and_once(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt()])
-def test_no_response_is_reported_after_a_failed_submit(stage: Stage, error: BaseException) -> None:
+def test_no_response_is_reported_after_a_failed_submit(stage: FakeStage, error: BaseException) -> None:
     requests = stage.issue(0, 1)
     stage.engine.error = error
     assert stage.issue(2, 3) == []
@@ -201,7 +201,7 @@ def test_no_response_is_reported_after_a_failed_submit(stage: Stage, error: Base
     assert stage.failures == [error]
 
 
-def test_issue_queries_raises_no_exception(stage: Stage) -> None:
+def test_issue_queries_raises_no_exception(stage: FakeStage) -> None:
     class NoSamples(list[Any]):
         def __len__(self) -> int:
             raise RuntimeError("no length")
@@ -215,14 +215,14 @@ def test_issue_queries_raises_no_exception(stage: Stage) -> None:
 
 
 def test_a_closed_event_loop_is_reported_as_failure() -> None:
-    stage = Stage()
+    stage = FakeStage()
     stage.loop.close()
-    stage.sut.issue_queries([Sample(HANDLE, 0)])
+    stage.sut.issue_queries([FakeSample(HANDLE, 0)])
     assert "closed" in str(stage.failures[0])
 
 
 def test_admission_delays_a_query_until_the_previous_first_token() -> None:
-    stage = Stage(admission=Admission(policy="fcfs", prefill_tokens=3, ttft_limit_ns=10**9))
+    stage = FakeStage(admission=Admission(policy="fcfs", prefill_tokens=3, ttft_limit_ns=10**9))
     assert stage.issue(0, 1, 2) == stage.engine.requests[:2]
     stage.sut.first_token(stage.engine.requests[0], 7)
     stage.slices()
@@ -236,7 +236,7 @@ def test_admission_delays_a_query_until_the_previous_first_token() -> None:
 
 def test_queries_beyond_the_engine_limit_wait_outside() -> None:
     computed, issued = 64, 1_000
-    stage = Stage(admission=Feed(EngineLimits(queries=computed)))
+    stage = FakeStage(admission=Feed(EngineLimits(queries=computed)))
     requests = stage.issue(*[0] * issued)
     assert len(requests) == computed + max(computed, MIN_AHEAD)
     assert (stage.sut.issued, stage.sut.outstanding) == (issued, issued)
@@ -250,7 +250,7 @@ def test_queries_beyond_the_engine_limit_wait_outside() -> None:
     stage.loop.close()
 
 
-def test_a_turn_of_the_loop_submits_a_limited_number_of_queries(stage: Stage) -> None:
+def test_a_turn_of_the_loop_submits_a_limited_number_of_queries(stage: FakeStage) -> None:
     """Other callbacks have their turn between the queries of LoadGen: here the engine's own work on the slice."""
     turns: list[int] = []
 
@@ -267,7 +267,7 @@ def test_a_turn_of_the_loop_submits_a_limited_number_of_queries(stage: Stage) ->
     assert all(handed - place <= MAX_QUERIES for place, handed in enumerate(turns))
 
 
-def test_a_slow_submission_ends_the_slice(stage: Stage) -> None:
+def test_a_slow_submission_ends_the_slice(stage: FakeStage) -> None:
     clock = Clock(1000.0)
 
     def take_long(_: Request) -> None:
@@ -277,7 +277,7 @@ def test_a_slow_submission_ends_the_slice(stage: Stage) -> None:
         now = SimpleNamespace(monotonic=clock, time_ns=lambda: round(clock.now * 1e9))
         patch.setattr(loadgen_sut, "time", now)
         stage.sut._submit = take_long
-        stage.sut.issue_queries([Sample(HANDLE + 8 * place, 0) for place in range(10)])
+        stage.sut.issue_queries([FakeSample(HANDLE + 8 * place, 0) for place in range(10)])
         handed_over = []
         while not handed_over or stage.sut._slice_planned:
             stage.turn()
@@ -307,7 +307,7 @@ class InterruptedQueue(deque[Any]):
         return length
 
 
-def test_queries_that_arrive_together_wake_the_loop_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_that_arrive_together_wake_the_loop_once(stage: FakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[Callable[[], None]] = []
     wake = stage.loop.call_soon_threadsafe
 
@@ -317,27 +317,27 @@ def test_queries_that_arrive_together_wake_the_loop_once(stage: Stage, monkeypat
 
     monkeypatch.setattr(stage.loop, "call_soon_threadsafe", counted)
     for place in range(5):
-        stage.sut.issue_queries([Sample(HANDLE + 8 * place, 0)])
+        stage.sut.issue_queries([FakeSample(HANDLE + 8 * place, 0)])
     stage.turn()
     assert (len(stage.engine.requests), len(woken)) == (5, 1)
-    stage.sut.issue_queries([Sample(HANDLE + 40, 0)])
+    stage.sut.issue_queries([FakeSample(HANDLE + 40, 0)])
     stage.turn()
     assert (len(stage.engine.requests), len(woken)) == (6, 2)
 
 
-def test_a_query_that_arrives_after_the_last_look_is_submitted(stage: Stage) -> None:
+def test_a_query_that_arrives_after_the_last_look_is_submitted(stage: FakeStage) -> None:
     stage.sut._arrived = arrived = InterruptedQueue()
-    arrived.after_empty = lambda: stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
-    stage.sut.issue_queries([Sample(HANDLE, 0)])
+    arrived.after_empty = lambda: stage.sut.issue_queries([FakeSample(HANDLE + 8, 1)])
+    stage.sut.issue_queries([FakeSample(HANDLE, 0)])
     stage.turn()
     stage.turn()
     assert [request.sample_index for request in stage.engine.requests] == [0, 1]
 
 
-def test_a_query_appended_during_a_look_is_submitted(stage: Stage) -> None:
+def test_a_query_appended_during_a_look_is_submitted(stage: FakeStage) -> None:
     stage.sut._arrived = arrived = InterruptedQueue()
-    stage.sut.issue_queries([Sample(HANDLE, 0)])  # the loop is woken, and has not begun to look
+    stage.sut.issue_queries([FakeSample(HANDLE, 0)])  # the loop is woken, and has not begun to look
     arrived.before_append = stage.turn
-    stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
+    stage.sut.issue_queries([FakeSample(HANDLE + 8, 1)])
     stage.turn()
     assert [request.sample_index for request in stage.engine.requests] == [0, 1]

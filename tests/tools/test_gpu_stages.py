@@ -11,19 +11,19 @@ import pytest
 
 from runs.errors import ExecutionError
 from tests.conftest import ROOT
-from tools.gpu.gpu_load import GpuLoad, Sample
+from tools.gpu.gpu_load import GpuLoad, LoadSample
 from tools.gpu.probe import run_check
-from tools.gpu.stage import MAX_LINES, Options, Skipped, Stage
+from tools.gpu.stage import MAX_LINES, GpuStage, Options, Skipped
 from tools.gpu.stages.event_loop import hottest
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def stage(tmp_path: Path) -> GpuStage:
     (tmp_path / "out").mkdir()
-    return Stage("0", Options(seconds=60), tmp_path / "work", tmp_path / "out")
+    return GpuStage("0", Options(seconds=60), tmp_path / "work", tmp_path / "out")
 
 
-def test_a_failed_or_late_step_does_not_end_the_others(stage: Stage, tmp_path: Path) -> None:
+def test_a_failed_or_late_step_does_not_end_the_others(stage: GpuStage, tmp_path: Path) -> None:
     def fails() -> int:
         raise ExecutionError("the engine died")
 
@@ -40,7 +40,7 @@ def test_a_failed_or_late_step_does_not_end_the_others(stage: Stage, tmp_path: P
 
 
 def test_few_lines_are_printed_and_all_are_written(
-    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stage: GpuStage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(MAX_LINES + 5):
         stage.say(f"line {number}")
@@ -48,7 +48,9 @@ def test_few_lines_are_printed_and_all_are_written(
     assert len((tmp_path / "out" / "stage0.txt").read_text().splitlines()) == MAX_LINES + 5
 
 
-def test_a_large_archive_omits_the_request_logs(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_archive_omits_the_request_logs(
+    stage: GpuStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("requests.jsonl", "manifest.json", "llm.json"):
         (stage.folder / name).write_bytes(os.urandom(1000))
 
@@ -65,7 +67,7 @@ def test_a_large_archive_omits_the_request_logs(stage: Stage, tmp_path: Path, mo
 def test_the_gpu_load_is_the_mean_of_busy_seconds() -> None:
     load, now = GpuLoad(), time.monotonic()
     assert load.since(now) == "unknown"
-    load.samples = [Sample(now + at, use, 100 * at, 1000, 50 * at, 40) for at, use in ((1, 90), (2, 0), (3, 80))]
+    load.samples = [LoadSample(now + at, use, 100 * at, 1000, 50 * at, 40) for at, use in ((1, 90), (2, 0), (3, 80))]
     assert load.since(now) == "busy 2 s, 200 W, 1000 MHz, 150 MiB, 40 °C"
     assert load.since(now + 2.5) == "busy 1 s, 300 W, 1000 MHz, 150 MiB, 40 °C"
     load.samples = load.samples[1:2]

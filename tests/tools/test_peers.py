@@ -115,7 +115,7 @@ def test_the_endpoints_client_runs_only_if_named(tmp_path: Path, monkeypatch: py
     assert not part.figures
     model = make_tokenizer(tmp_path / "model")
     common = {"model_path": str(model), "dataset_path": str(bundled_dataset(str(model)))}
-    client = endpoints_client.Client("false", tmp_path / "client", "http://127.0.0.1:1", common)
+    client = endpoints_client.ClientProgram("false", tmp_path / "client", "http://127.0.0.1:1", common)
     with pytest.raises(ExecutionError, match=r"did not complete 8 samples \(code 1\)"):
         client.run("one", {"type": "max_throughput"}, 8)
     rows = (tmp_path / "client" / "prompts.jsonl").read_text().splitlines()

@@ -18,9 +18,9 @@ from tools.peers import truth
 from tools.peers.report import PeerPart
 from tools.peers.sizes import SMALLEST
 from tools.peers.support import load_clients, truth_server
-from tools.peers.support.load_clients import HARNESS, Load, LoadClient, Speed
-from tools.peers.support.truth_server import Completion, build_server, find_compiler, read_log
-from tools.peers.truth import Measurement
+from tools.peers.support.load_clients import HARNESS, ClientLoad, LoadClient, Speed
+from tools.peers.support.truth_server import LoggedCompletion, build_server, find_compiler, read_log
+from tools.peers.truth import ClientMeasurement
 
 TTFT_MS, TPOT_MS = 20.0, 4.0
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler on PATH")
@@ -43,7 +43,7 @@ def events(response: http.client.HTTPResponse) -> list[Any]:
     return [json.loads(payload.removeprefix("data: ")) for payload in payloads]
 
 
-def serve(server: Path, log: Path, talk: Callable[[http.client.HTTPConnection], None]) -> list[Completion]:
+def serve(server: Path, log: Path, talk: Callable[[http.client.HTTPConnection], None]) -> list[LoggedCompletion]:
     """Start the server, exchange requests over one connection, and return its log."""
     with truth_server.truth_server(server, log, TTFT_MS, TPOT_MS) as url:
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
@@ -126,10 +126,10 @@ def test_a_missing_compiler_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_speed_follows_from_the_logged_times() -> None:
     ms = 1_000_000
     log = [
-        Completion(read=0, first=10 * ms, last=30 * ms, late=1 * ms, tokens=5),  # TTFT 10 ms, TPOT 5 ms
-        Completion(read=100 * ms, first=120 * ms, last=150 * ms, late=3 * ms, tokens=4),  # 20 ms, 10 ms
-        Completion(read=200 * ms, first=230 * ms, last=230 * ms, late=2 * ms, tokens=1),  # 30 ms
-        Completion(read=400 * ms, first=420 * ms, last=500 * ms, late=0, tokens=11),  # 20 ms, 8 ms
+        LoggedCompletion(read=0, first=10 * ms, last=30 * ms, late=1 * ms, tokens=5),  # TTFT 10 ms, TPOT 5 ms
+        LoggedCompletion(read=100 * ms, first=120 * ms, last=150 * ms, late=3 * ms, tokens=4),  # 20 ms, 10 ms
+        LoggedCompletion(read=200 * ms, first=230 * ms, last=230 * ms, late=2 * ms, tokens=1),  # 30 ms
+        LoggedCompletion(read=400 * ms, first=420 * ms, last=500 * ms, late=0, tokens=11),  # 20 ms, 8 ms
     ]
     speed, sent_per_s, late_p99_ms = truth.logged_speed(log)
     assert speed.requests == 4
@@ -142,8 +142,8 @@ def test_the_speed_follows_from_the_logged_times() -> None:
 LOGGED = Speed(100, 5.0, 6.0, 5.0, 1000.0)
 
 
-def measurement(rate: float = 50.0, cpu_s: float = 1.0, tokens: int = 1000, **reported: float) -> Measurement:
-    return Measurement(
+def measurement(rate: float = 50.0, cpu_s: float = 1.0, tokens: int = 1000, **reported: float) -> ClientMeasurement:
+    return ClientMeasurement(
         "client",
         rate,
         dataclasses.replace(LOGGED, **reported),
@@ -242,7 +242,7 @@ def test_results_of_other_clients_are_read(client: LoadClient, tmp_path: Path) -
     name, content = RESULTS[client.name]
     (tmp_path / name).write_bytes(orjson.dumps(content))
     assert client.read(tmp_path) == Speed(9, 6, 7, 5, 800)
-    load = Load("http://127.0.0.1:1", "truth", 50.0, 9, 128, tmp_path / "prompts.jsonl", tmp_path / "model")
+    load = ClientLoad("http://127.0.0.1:1", "truth", 50.0, 9, 128, tmp_path / "prompts.jsonl", tmp_path / "model")
     arguments = " ".join(client.arguments(load, tmp_path))
     assert all(text in arguments for text in (load.url, load.model, "50.0", "9", "128", str(load.prompts)))
 

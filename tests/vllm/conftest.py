@@ -13,11 +13,11 @@ import pytest
 from qsl.cache import CACHE_VARIABLE
 from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
-from tests.support.engines.greedy import Response, make_model_and_responses, read_responses
+from tests.support.engines.greedy import GreedyResponse, make_model_and_responses, read_responses
 from tests.support.engines.ray_nodes import SharedNodes, TwoNodes
 from tests.support.files.nltk_data import nltk_sentences
 from tests.support.once import make_once, session_folder
-from tests.vllm.vllm_runs import Runs
+from tests.vllm.vllm_runs import VllmRuns
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,7 +47,7 @@ def dataset(tiny_model: Path) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def responses(tiny_model_folder: Path) -> list[Response]:
+def responses(tiny_model_folder: Path) -> list[GreedyResponse]:
     """Return the tiny model's greedy response to each row of `dataset`."""
     return read_responses(tiny_model_folder)
 
@@ -73,5 +73,5 @@ def cluster(nodes: SharedNodes) -> TwoNodes:
 
 
 @pytest.fixture(scope="module")
-def runs(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return Runs(tiny_model, tmp_path_factory)
+def runs(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> VllmRuns:
+    return VllmRuns(tiny_model, tmp_path_factory)

@@ -14,8 +14,8 @@ from rouge_score import rouge_scorer
 
 from qsl.dataset import Dataset
 from runs.loadgen.accuracy_log import read_accuracy_log
-from tests.support.engines.greedy import Response
-from tests.vllm.vllm_runs import ACCURACY, RUNS, FinishedRun, Runs, Spec, for_each_run
+from tests.support.engines.greedy import GreedyResponse
+from tests.vllm.vllm_runs import ACCURACY, RUNS, FinishedVllmRun, VllmRuns, VllmRunSpec, for_each_run
 
 pytestmark = pytest.mark.vllm
 
@@ -30,13 +30,18 @@ Sentences = Callable[[str], list[str]]
 
 @for_each_run(ACCURACY)
 def test_an_accuracy_run_has_greedy_responses_and_reference_scores(
-    runs: Runs, responses: list[Response], dataset: Dataset, sentences: Sentences, tiny_model: Path, name: str
+    runs: VllmRuns, responses: list[GreedyResponse], dataset: Dataset, sentences: Sentences, tiny_model: Path, name: str
 ) -> None:
     check_accuracy_run(runs[name], RUNS[name], responses, dataset, sentences, tiny_model)
 
 
 def check_accuracy_run(
-    run: FinishedRun, spec: Spec, responses: list[Response], dataset: Dataset, sentences: Sentences, model: Path
+    run: FinishedVllmRun,
+    spec: VllmRunSpec,
+    responses: list[GreedyResponse],
+    dataset: Dataset,
+    sentences: Sentences,
+    model: Path,
 ) -> None:
     """Check that LoadGen received greedy responses, and that the scores are those of the reference."""
     entries, requests = read_accuracy_log(run.dir.accuracy_log), run.requests
@@ -65,7 +70,7 @@ def check_accuracy_run(
     assert ast.literal_eval(line)["gen_num"] == spec.samples  # plain numbers, because NumPy's own cannot be parsed
 
 
-def reference_scores(run: FinishedRun, targets: list[str], sentences: Sentences, model: Path) -> dict[str, Any]:
+def reference_scores(run: FinishedVllmRun, targets: list[str], sentences: Sentences, model: Path) -> dict[str, Any]:
     """Return the scores of the reference evaluation of LoadGen's log, without code of the harness."""
     from transformers import AutoTokenizer
 

@@ -17,12 +17,12 @@ from runs.harness import HARNESS_ROOT
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.conftest import StartMain
 from tests.support.engines.engine_turn import engine_turn
-from tests.support.engines.greedy import Response
+from tests.support.engines.greedy import GreedyResponse
 from tests.support.processes.patience import until
 from tests.support.runs.run_commands import check_failed, is_running, progress, run_pid
 from tests.support.servers.manipulations import ROWS
 from tests.sut.http.endpoint_runs import SAMPLING, probe_server
-from tests.vllm.vllm_runs import FinishedRun, execute_run
+from tests.vllm.vllm_runs import FinishedVllmRun, execute_run
 
 pytestmark = pytest.mark.vllm
 
@@ -81,12 +81,12 @@ def port(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.mark.parametrize(("scenario", "dialect"), [("Offline", "vllm"), ("Server", "vllm"), ("Server", "vllm-tokens")])
 def test_responses_over_http_equal_those_in_the_process(
-    scenario: str, dialect: str, port: int, tiny_model: Path, responses: list[Response], tmp_path: Path
+    scenario: str, dialect: str, port: int, tiny_model: Path, responses: list[GreedyResponse], tmp_path: Path
 ) -> None:
     run_dir = tmp_path / "run"
     named = ("--api-dialect", dialect) if dialect == "vllm" else ()  # the other dialect is detected
     arguments = ("--scenario", scenario, "--accuracy", *named, "--total-sample-count", "24")
-    run: FinishedRun = execute_run(_command(tiny_model, run_dir, port, *arguments), run_dir)
+    run: FinishedVllmRun = execute_run(_command(tiny_model, run_dir, port, *arguments), run_dir)
     assert run.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), run
     entries = read_accuracy_log(run.dir.accuracy_log)
     assert len(entries) == 24

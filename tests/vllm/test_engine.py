@@ -20,7 +20,7 @@ from sut.engines import make_engine
 from sut.vllm.vllm_engine import VllmEngine
 from tests.support.engines.engine_turn import engine_turn
 from tests.support.engines.fakes import FakeSink
-from tests.support.engines.greedy import Response
+from tests.support.engines.greedy import GreedyResponse
 from tests.support.official import SAMPLING
 from tests.support.processes.patience import patiently
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.vllm
 MORE_THAN_A_BLOCK = 300
 
 
-class Reply(FakeSink):
+class EngineReply(FakeSink):
     """All reports on one request, in order, and the activity of the engine at each."""
 
     def __init__(self, engine: Engine) -> None:
@@ -56,9 +56,9 @@ class Reply(FakeSink):
 
 async def ask(
     engine: Engine, *prompts: list[int], lengths: Sequence[tuple[int, int] | None] | None = None
-) -> list[Reply]:
+) -> list[EngineReply]:
     """Submit all prompts at once, with their own output lengths, and wait for the end of each."""
-    replies = [Reply(engine) for _ in prompts]
+    replies = [EngineReply(engine) for _ in prompts]
     for seq, (reply, prompt, limits) in enumerate(zip(replies, prompts, lengths or [None] * len(prompts), strict=True)):
         engine.submit(Request(reply, prompt, seq=seq, output_lengths=limits))
     await patiently(asyncio.gather(*(reply.over.wait() for reply in replies)), "the replies")
@@ -77,8 +77,8 @@ class Running:
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self._loop.run_until_complete(work)
 
-    def ask(self, *prompts: list[int], **more: Any) -> list[Reply]:
-        replies: list[Reply] = self.do(ask(self.engine, *prompts, **more))
+    def ask(self, *prompts: list[int], **more: Any) -> list[EngineReply]:
+        replies: list[EngineReply] = self.do(ask(self.engine, *prompts, **more))
         return replies
 
 
@@ -101,7 +101,7 @@ def running(plan: RunPlan) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def replies(running: Running, dataset: Dataset) -> list[Reply]:
+def replies(running: Running, dataset: Dataset) -> list[EngineReply]:
     """Return the replies to all 64 articles at once."""
     assert len(dataset) == 64
     return running.ask(*dataset.prompts)
@@ -121,7 +121,9 @@ def test_the_report_has_options_versions_and_limits(running: Running, plan: RunP
     assert report.max_model_len == dataset.longest_prompt + SAMPLING.max_tokens
 
 
-def test_a_repeated_prompt_is_computed_again(running: Running, dataset: Dataset, responses: list[Response]) -> None:
+def test_a_repeated_prompt_is_computed_again(
+    running: Running, dataset: Dataset, responses: list[GreedyResponse]
+) -> None:
     prompt = next(prompt for prompt in dataset.prompts if len(prompt) > MORE_THAN_A_BLOCK)
     first, second = running.ask(prompt)[0].response, running.ask(prompt)[0].response
     assert first == second
@@ -129,7 +131,7 @@ def test_a_repeated_prompt_is_computed_again(running: Running, dataset: Dataset,
     assert responses[dataset.prompts.index(prompt)].matches(first[0])  # equal alone and among others
 
 
-def test_responses_equal_greedy_decoding(replies: list[Reply], responses: list[Response]) -> None:
+def test_responses_equal_greedy_decoding(replies: list[EngineReply], responses: list[GreedyResponse]) -> None:
     outputs = [reply.response[0] for reply in replies]
     assert not [ids for ids, response in zip(outputs, responses, strict=True) if not response.matches(ids)]
     # A tie may change a few of them. With many, the comparison would prove nothing.
@@ -139,7 +141,7 @@ def test_responses_equal_greedy_decoding(replies: list[Reply], responses: list[R
     assert [reply.events[0][1] for reply in replies] == [ids[0] for ids in outputs]
 
 
-def test_responses_end_at_a_stop_id_or_the_limit(replies: list[Reply], greedy_stops: set[int]) -> None:
+def test_responses_end_at_a_stop_id_or_the_limit(replies: list[EngineReply], greedy_stops: set[int]) -> None:
     lengths = {len(reply.response[0]) for reply in replies}
     assert max(lengths) == SAMPLING.max_tokens
     assert min(lengths) < SAMPLING.max_tokens, "no response ended early: the stop IDs were not honored"
@@ -152,7 +154,7 @@ def test_responses_end_at_a_stop_id_or_the_limit(replies: list[Reply], greedy_st
 
 
 def test_requests_may_have_different_output_lengths(
-    running: Running, dataset: Dataset, responses: list[Response], replies: list[Reply]
+    running: Running, dataset: Dataset, responses: list[GreedyResponse], replies: list[EngineReply]
 ) -> None:
     early = min(range(64), key=lambda index: len(replies[index].response[0]))
     prompt, ids = dataset.prompts[early], responses[early].ids
@@ -169,7 +171,7 @@ def greedy_stops(tiny_model: Path) -> set[int]:
     return set(GenerationConfig.from_pretrained(str(tiny_model)).eos_token_id)
 
 
-def test_activity_changes_within_a_request(running: Running, replies: list[Reply]) -> None:
+def test_activity_changes_within_a_request(running: Running, replies: list[EngineReply]) -> None:
     before = running.engine.activity()
     longest = max(replies, key=lambda reply: len(reply.response[0]))
     at_first_token, at_end = longest.activity
@@ -272,7 +274,7 @@ def test_vllm_receives_the_official_sampling(
 
     engine = VllmEngine(str(tiny_model), {"dtype": "float32"}, SAMPLING, stream_first_token=stream_first_token)
 
-    async def start_and_ask() -> list[Reply]:
+    async def start_and_ask() -> list[EngineReply]:
         await engine.start()
         return await ask(engine, [1, 2, 3])
 

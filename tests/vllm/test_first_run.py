@@ -4,7 +4,7 @@ from pathlib import Path
 
 from qsl.dataset import Dataset
 from runs.errors import ExitCode
-from tests.support.engines.greedy import Response
+from tests.support.engines.greedy import GreedyResponse
 from tests.vllm.vllm_runs import check_responses, execute_run, run_command
 
 # As many queries as samples, and limits that each host meets, so the verdict does not depend on the speed.
@@ -19,7 +19,7 @@ CONF = """
 
 
 def test_a_server_run_is_valid_with_greedy_responses(
-    tiny_model: Path, dataset: Dataset, responses: list[Response], tmp_path: Path
+    tiny_model: Path, dataset: Dataset, responses: list[GreedyResponse], tmp_path: Path
 ) -> None:
     run = execute_run(run_command(tiny_model, tmp_path / "run", CONF, ["--scenario", "Server"]), tmp_path / "run")
     assert (run.exit_code, run.result["verdict"], run.result["disagreements"]) == (ExitCode.OK, "VALID", []), run

@@ -22,7 +22,7 @@ from scenarios.launch.plan import prepare
 from scenarios.launch.run_config import RunConfig, make_config
 from sut.replicas.kept_engine import EngineKeeper
 from tests.support.engines.engine_turn import engine_turn
-from tests.support.engines.greedy import TIE, Response
+from tests.support.engines.greedy import TIE, GreedyResponse
 from tests.support.runs.run_commands import digests
 
 pytestmark = pytest.mark.vllm
@@ -38,7 +38,7 @@ CONF = """
 """
 
 
-def test_scenarios_share_an_engine(tiny_model: Path, responses: list[Response], tmp_path: Path) -> None:
+def test_scenarios_share_an_engine(tiny_model: Path, responses: list[GreedyResponse], tmp_path: Path) -> None:
     user_conf = tmp_path / "user.conf"
     user_conf.write_text(CONF)
 

@@ -12,7 +12,7 @@ from runs.record.manifest import read_manifest
 from tests.support.files.nltk_data import nltk_sentences
 from tests.support.runs import orca
 from tests.vllm.test_accuracy import reference_scores
-from tests.vllm.vllm_runs import FinishedRun, execute_run, run_command
+from tests.vllm.vllm_runs import FinishedVllmRun, execute_run, run_command
 
 pytestmark = pytest.mark.vllm
 
@@ -21,7 +21,7 @@ CONF = "*.Server.min_duration = 500\n*.Server.target_qps = 20\n*.Server.min_quer
 
 
 @pytest.fixture(scope="module")
-def run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+def run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> FinishedVllmRun:
     folder = tmp_path_factory.mktemp("llama2-70b")
     dataset = orca.prepare(folder, tiny_model, SAMPLES)
     arguments = [
@@ -30,7 +30,7 @@ def run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> FinishedR
     return execute_run(run_command(tiny_model, folder / "run", CONF, arguments), folder / "run")
 
 
-def test_responses_may_have_1024_tokens(run: FinishedRun) -> None:
+def test_responses_may_have_1024_tokens(run: FinishedVllmRun) -> None:
     assert run.exit_code == ExitCode.OK, str(run)
     assert run.manifest["plan"]["loadgen_key"] == "llama2-70b"
     entries = read_accuracy_log(run.dir.accuracy_log)
@@ -41,7 +41,7 @@ def test_responses_may_have_1024_tokens(run: FinishedRun) -> None:
     assert [entry.token_data for entry in entries] == [entry.data[:4] for entry in entries]  # the first token, at once
 
 
-def test_scores_equal_those_of_the_reference_evaluation(run: FinishedRun, tmp_path: Path) -> None:
+def test_scores_equal_those_of_the_reference_evaluation(run: FinishedVllmRun, tmp_path: Path) -> None:
     """The test executes the steps of [mlcommons/inference language/llama2-70b/evaluate-accuracy.py] in sequence."""
     plan = read_manifest(run.dir.manifest).plan
     with nltk_sentences(tmp_path) as split:

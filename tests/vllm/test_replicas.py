@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from runs.errors import ExitCode
-from tests.support.engines.greedy import TIE, Response
+from tests.support.engines.greedy import TIE, GreedyResponse
 from tests.vllm.vllm_runs import execute_run, run_command
 
 pytestmark = pytest.mark.vllm
@@ -18,7 +18,7 @@ TWO = ["--scenario", "Server", "--replicas", "2"]
 
 
 def test_two_replicas_give_the_responses_of_one_engine(
-    tiny_model: Path, responses: list[Response], tmp_path: Path
+    tiny_model: Path, responses: list[GreedyResponse], tmp_path: Path
 ) -> None:
     """The responses of one engine are those of greedy decoding (tests/vllm/test_vllm_runs.py). Ties are omitted."""
     run = execute_run(run_command(tiny_model, tmp_path / "run", SERVER, TWO), tmp_path / "run")

@@ -16,14 +16,14 @@ from runs.record.manifest import read_manifest
 from runs.record.observed import QueryTimes
 from runs.rounds import CURRENT_ROUND
 from tests.conftest import ROOT, run_here
-from tests.support.engines.greedy import Response
+from tests.support.engines.greedy import GreedyResponse
 from tests.support.official import SAMPLING
 from tests.vllm.vllm_runs import (
     OFFLINE,
     PERFORMANCE,
     RUNS,
     WITHOUT_CACHING,
-    Runs,
+    VllmRuns,
     check_responses,
     execute_run,
     for_each_run,
@@ -35,7 +35,7 @@ LIMITS_MS = {"Server": (2000, 100), "Interactive": (500, 30)}
 
 
 @for_each_run(RUNS)
-def test_verdict_exit_code_and_reasons_agree(runs: Runs, name: str) -> None:
+def test_verdict_exit_code_and_reasons_agree(runs: VllmRuns, name: str) -> None:
     run, spec = runs[name], RUNS[name]
     good = "DONE" if spec.accuracy else "VALID"
     assert run.result["verdict"] in (good, "INVALID")
@@ -54,7 +54,7 @@ def test_verdict_exit_code_and_reasons_agree(runs: Runs, name: str) -> None:
 
 
 @for_each_run(RUNS)
-def test_requested_options_are_in_effect(runs: Runs, tiny_model: Path, dataset: Dataset, name: str) -> None:
+def test_requested_options_are_in_effect(runs: VllmRuns, tiny_model: Path, dataset: Dataset, name: str) -> None:
     run, spec = runs[name], RUNS[name]
     manifest = read_manifest(run.dir.manifest)
     plan, configuration = manifest.plan, manifest.engine.configuration
@@ -81,7 +81,7 @@ def test_requested_options_are_in_effect(runs: Runs, tiny_model: Path, dataset: 
 
 @for_each_run(RUNS)
 def test_each_sample_has_the_greedy_response(
-    runs: Runs, dataset: Dataset, responses: list[Response], name: str
+    runs: VllmRuns, dataset: Dataset, responses: list[GreedyResponse], name: str
 ) -> None:
     check_responses(runs[name], dataset, responses, RUNS[name].samples)
     times = runs[name].requests
@@ -93,7 +93,7 @@ def test_each_sample_has_the_greedy_response(
 
 
 @for_each_run(PERFORMANCE)
-def test_reported_and_recomputed_numbers_exist(runs: Runs, name: str) -> None:
+def test_reported_and_recomputed_numbers_exist(runs: VllmRuns, name: str) -> None:
     result, scenario = runs[name].result, RUNS[name].scenario
     assert result["derived_from"] == "requests"
     for source in ("reported", "derived"):
@@ -107,7 +107,7 @@ def test_reported_and_recomputed_numbers_exist(runs: Runs, name: str) -> None:
     assert scenario != "Offline" or result["reported"]["ttft_ns"] is None
 
 
-def test_a_server_run_with_too_few_queries_states_the_needed_number(runs: Runs) -> None:
+def test_a_server_run_with_too_few_queries_states_the_needed_number(runs: VllmRuns) -> None:
     run = runs["interactive-with-caching"]
     assert run.exit_code == ExitCode.NEGATIVE
     assert "459" in " ".join(run.result["reasons"])
@@ -115,7 +115,7 @@ def test_a_server_run_with_too_few_queries_states_the_needed_number(runs: Runs) 
 
 
 @pytest.mark.parametrize("name", ["interactive-with-caching", "single-stream"])
-def test_vllm_statistics_separate_prefill_and_decode(runs: Runs, name: str) -> None:
+def test_vllm_statistics_separate_prefill_and_decode(runs: VllmRuns, name: str) -> None:
     run = runs[name]
     times = QueryTimes(**run.manifest["observed"]["engines"][0]["query_times"])
     assert times.queries == len(run.requests)
@@ -143,7 +143,7 @@ def test_an_invalid_engine_argument_is_bad_input(tiny_model: Path, tmp_path: Pat
         assert not run.dir.detail.exists(), "LoadGen was never started"
 
 
-def test_a_run_passes_from_configuration_to_gate(runs: Runs, tmp_path: Path) -> None:
+def test_a_run_passes_from_configuration_to_gate(runs: VllmRuns, tmp_path: Path) -> None:
     run, db, rows = runs["offline"].dir.root, tmp_path / "results.sqlite", tmp_path / "rows.json"
     declaration = ("--declaration", ROOT / "configs" / "mechanism-baseline.yaml")
     assert run_here("store", "ingest", "--db", db, run, *declaration).code == ExitCode.OK

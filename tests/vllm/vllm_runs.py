@@ -21,14 +21,14 @@ from runs.harness import HARNESS_ROOT
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable, read_request_table
 from tests.support.engines.engine_turn import engine_turn
-from tests.support.engines.greedy import TIE, Response
+from tests.support.engines.greedy import TIE, GreedyResponse
 from tests.support.official import SAMPLING
 from tests.support.once import make_once
 from tests.support.processes.patience import finish
 
 
 @dataclass(frozen=True)
-class FinishedRun:
+class FinishedVllmRun:
     """A run of a user that ended, with any outcome."""
 
     dir: RunDir
@@ -68,7 +68,7 @@ def run_command(model: Path, run_dir: Path, conf: str, arguments: list[str]) -> 
     return [sys.executable, str(HARNESS_ROOT / "main.py"), *run_words(model, run_dir, conf, arguments)]
 
 
-def execute_run(command: list[str], run_dir: Path) -> FinishedRun:
+def execute_run(command: list[str], run_dir: Path) -> FinishedVllmRun:
     """Run to the end."""
     pipe = subprocess.PIPE
     with (
@@ -81,10 +81,10 @@ def execute_run(command: list[str], run_dir: Path) -> FinishedRun:
             stdout, stderr = finish(process, "the end of the run")
         finally:
             process.terminate()  # the run ends its processes
-    return FinishedRun(RunDir(run_dir), process.returncode, stdout, stderr)
+    return FinishedVllmRun(RunDir(run_dir), process.returncode, stdout, stderr)
 
 
-def check_responses(run: FinishedRun, dataset: Dataset, responses: list[Response], samples: int) -> None:
+def check_responses(run: FinishedVllmRun, dataset: Dataset, responses: list[GreedyResponse], samples: int) -> None:
     """Check that each sample was issued equally often, and that each response is that of greedy decoding.
 
     The comparison uses hashes, because performance runs keep no IDs. Responses with a tie are left to the accuracy
@@ -111,7 +111,7 @@ def check_responses(run: FinishedRun, dataset: Dataset, responses: list[Response
 
 
 @dataclass(frozen=True)
-class Spec:
+class VllmRunSpec:
     """A run: its scenario and mode, its user.conf, and its other options."""
 
     scenario: Scenario
@@ -137,14 +137,14 @@ def read_shipped_conf(name: str) -> tuple[str, str]:
 
 
 RUNS = {
-    "offline": Spec("Offline", False, OFFLINE, arguments=read_shipped_conf("baseline")),
-    "offline-accuracy": Spec("Offline", True, OFFLINE),
-    "server": Spec("Server", False, SERVER),
-    "server-accuracy": Spec("Server", True, SERVER),
-    "single-stream": Spec("SingleStream", False, SINGLE_STREAM, arguments=STATISTICS),
-    "single-stream-accuracy": Spec("SingleStream", True, SINGLE_STREAM, 16, ("--total-sample-count", "16")),
-    "interactive-with-caching": Spec("Interactive", False, INTERACTIVE, arguments=CACHING),
-    "interactive-accuracy": Spec("Interactive", True, SERVER),
+    "offline": VllmRunSpec("Offline", False, OFFLINE, arguments=read_shipped_conf("baseline")),
+    "offline-accuracy": VllmRunSpec("Offline", True, OFFLINE),
+    "server": VllmRunSpec("Server", False, SERVER),
+    "server-accuracy": VllmRunSpec("Server", True, SERVER),
+    "single-stream": VllmRunSpec("SingleStream", False, SINGLE_STREAM, arguments=STATISTICS),
+    "single-stream-accuracy": VllmRunSpec("SingleStream", True, SINGLE_STREAM, 16, ("--total-sample-count", "16")),
+    "interactive-with-caching": VllmRunSpec("Interactive", False, INTERACTIVE, arguments=CACHING),
+    "interactive-accuracy": VllmRunSpec("Interactive", True, SERVER),
 }
 PERFORMANCE = [name for name, spec in RUNS.items() if not spec.accuracy]
 ACCURACY = [name for name, spec in RUNS.items() if spec.accuracy]
@@ -161,16 +161,16 @@ def for_each_run(names: Iterable[str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("name", marked)
 
 
-class Runs:
+class VllmRuns:
     """Runs that start at the first access. Only read them."""
 
     def __init__(self, model: Path, factory: pytest.TempPathFactory) -> None:
         self._model, self._factory = model, factory
 
-    def __getitem__(self, name: str) -> FinishedRun:
+    def __getitem__(self, name: str) -> FinishedVllmRun:
         folder = make_once(self._factory, f"vllm-{name}", lambda folder: self._run(name, folder))
         streams = json.loads((folder / STREAMS).read_text())
-        run = FinishedRun(RunDir(folder / name), **streams)
+        run = FinishedVllmRun(RunDir(folder / name), **streams)
         assert run.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), f"{name}: {run}"
         return run
 

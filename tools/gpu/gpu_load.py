@@ -16,7 +16,7 @@ BUSY_PERCENT = 50.0
 
 
 @dataclass(frozen=True)
-class Sample:
+class LoadSample:
     """A sample of nvidia-smi."""
 
     time_s: float  # time on the monotonic clock
@@ -41,7 +41,7 @@ class GpuLoad:
     """A sampler of the GPU's load until `stop`; it has no samples if nvidia-smi is missing."""
 
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
+        self.samples: list[LoadSample] = []
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -53,7 +53,7 @@ class GpuLoad:
         assert process.stdout is not None
         for line in process.stdout:
             with contextlib.suppress(ValueError, TypeError):  # nvidia-smi may print "[N/A]"
-                self.samples.append(Sample(time.monotonic(), *(float(field) for field in line.split(","))))
+                self.samples.append(LoadSample(time.monotonic(), *(float(field) for field in line.split(","))))
 
     def since(self, started_s: float) -> str:
         """Return the means over the busy seconds since a time, and the peak memory."""

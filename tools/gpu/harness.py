@@ -19,7 +19,7 @@ from runs.record.engines.engine_stages import last_error
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from tools.gpu.inputs import Inputs, rows_of
-from tools.gpu.stage import Stage
+from tools.gpu.stage import GpuStage
 from tools.peers.rates import MIN_QUERIES
 from tools.peers.support.peer_runs import one_query, run_arguments
 
@@ -30,7 +30,7 @@ _ROUNDING = 1.08  # factor on the number of queries, so that the duration decide
 
 
 @dataclass(frozen=True)
-class Load:
+class RunLoad:
     """The requested load of a run: options of `main.py` and LoadGen's settings."""
 
     options: Inputs
@@ -38,25 +38,25 @@ class Load:
     command: str = "run"
 
 
-def offline_load(inputs: Inputs, samples: int, **more: Any) -> Load:
+def offline_load(inputs: Inputs, samples: int, **more: Any) -> RunLoad:
     """Return the load of an Offline run with a number of samples. The edge benchmark has no minimum."""
     fixed = {"scenario": "Offline", "lg_model_name": "llama3_1-8b-edge", "total_sample_count": samples}
-    return Load({**inputs, **fixed, **more}, one_query(samples))
+    return RunLoad({**inputs, **fixed, **more}, one_query(samples))
 
 
-def server_load(stage: Stage, inputs: Inputs, scenario: str, rate: float, seconds: float) -> Load:
+def server_load(stage: GpuStage, inputs: Inputs, scenario: str, rate: float, seconds: float) -> RunLoad:
     """Return the load of a Server or Interactive run over one dataset, because LoadGen rounds up to whole datasets."""
     rows = rows_of(stage)
     seconds = min(seconds, (rows - 10) / (_ROUNDING * rate))
     samples = min(rows, max(MIN_QUERIES + 21, math.ceil(_ROUNDING * rate * seconds) + 10))
     conf = {"min_duration": round(1e3 * seconds), "min_query_count": MIN_QUERIES, "target_qps": f"{rate:.6f}"}
-    return Load({**inputs, "scenario": scenario, "total_sample_count": samples}, conf)
+    return RunLoad({**inputs, "scenario": scenario, "total_sample_count": samples}, conf)
 
 
-class Started:
+class StartedCommand:
     """A running command of the harness, in its own process group."""
 
-    def __init__(self, place: Path, load: Load) -> None:
+    def __init__(self, place: Path, load: RunLoad) -> None:
         options = {**load.options, "engine_arg": _engine_arguments(load.options)}
         self.run, self.log, self.started_s = RunDir(place), place.with_name(f"{place.name}.log"), time.monotonic()
         arguments = [*run_arguments(self.run, options, load.conf), "--engine-start-timeout-s", str(ENGINE_START_S)]
@@ -155,12 +155,12 @@ class MeasuredRun:
         }
 
 
-def start(stage: Stage, name: str, load: Load) -> Started:
+def start(stage: GpuStage, name: str, load: RunLoad) -> StartedCommand:
     """Start a run of a stage."""
-    return Started(stage.folder / name, load)
+    return StartedCommand(stage.folder / name, load)
 
 
-def finish(stage: Stage, name: str, started: Started) -> MeasuredRun:
+def finish(stage: GpuStage, name: str, started: StartedCommand) -> MeasuredRun:
     """Wait for a run, and report it.
 
     Raises:
@@ -178,12 +178,12 @@ def finish(stage: Stage, name: str, started: Started) -> MeasuredRun:
     return run
 
 
-def run(stage: Stage, name: str, load: Load) -> MeasuredRun:
+def run(stage: GpuStage, name: str, load: RunLoad) -> MeasuredRun:
     """Run, wait and report."""
     return finish(stage, name, start(stage, name, load))
 
 
-def finish_audit(stage: Stage, name: str, started: Started) -> int:
+def finish_audit(stage: GpuStage, name: str, started: StartedCommand) -> int:
     """Wait for an audit, report it, and return its exit code."""
     code = started.wait(stage.left_s + OVERTIME_S)
     verdicts: dict[int, str] = {ExitCode.OK: "PASS", ExitCode.NEGATIVE: "FAIL"}
@@ -196,7 +196,7 @@ def finish_audit(stage: Stage, name: str, started: Started) -> int:
     return code
 
 
-def report_command(stage: Stage, name: str, *arguments: str, lines: int = 8) -> None:
+def report_command(stage: GpuStage, name: str, *arguments: str, lines: int = 8) -> None:
     """Run a command of the harness, and report the end of its output."""
     done = subprocess.run(
         [sys.executable, "main.py", *arguments],

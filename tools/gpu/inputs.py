@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runs.files.writing import write_json
-from tools.gpu.stage import Precision, Stage
+from tools.gpu.stage import GpuStage, Precision
 from tools.peers.support.models import TINY, VOCAB_SIZE, Shape, make_llama, write_rows
 
 SMALL_SHAPE = Shape("G", hidden=512, intermediate=1536, layers=4, heads=8, key_value_heads=2, head_dim=64)
@@ -32,12 +32,12 @@ DUMMY_OF_AN_AUDIT: dict[str, Any] = {**DUMMY, "dummy_ttft_ms": 250}
 Inputs = dict[str, Any]  # options of a run: engine, model, dataset, engine arguments
 
 
-def rows_of(stage: Stage) -> int:
+def rows_of(stage: GpuStage) -> int:
     """Return the rows of the large model's dataset."""
     return REHEARSAL_ROWS if stage.options.small else ROWS
 
 
-def small_model(stage: Stage) -> Inputs:
+def small_model(stage: GpuStage) -> Inputs:
     """Make the small model and its dataset."""
     shape, rows = (TINY, REHEARSAL_ROWS) if stage.options.small else (SMALL_SHAPE, SMALL_ROWS)
     folder = stage.work / f"small-{shape.name}"
@@ -48,7 +48,7 @@ def small_model(stage: Stage) -> Inputs:
     return {**engine, "model_path": str(model), "dataset_path": str(data), "engine_arg": {}}
 
 
-def large_model(stage: Stage, precision: Precision) -> Inputs:
+def large_model(stage: GpuStage, precision: Precision) -> Inputs:
     """Make the folder of the large model and its dataset; in a rehearsal, the small model and dataset."""
     if stage.options.small:
         return small_model(stage)

@@ -10,10 +10,10 @@ from typing import get_args
 
 from runs.harness import HARNESS_ROOT
 from scripts.program import exit_code_of
-from tools.gpu.stage import Options, Precision, Stage
+from tools.gpu.stage import GpuStage, Options, Precision
 from tools.gpu.stages import audits, event_loop, latency, offline, smoke
 
-STAGES: dict[str, Callable[[Stage], None]] = {
+STAGES: dict[str, Callable[[GpuStage], None]] = {
     "0": smoke.measure,
     "1": offline.measure,
     "1b": offline.repeat,
@@ -26,7 +26,7 @@ STAGES: dict[str, Callable[[Stage], None]] = {
 def run_stage(name: str, options: Options, work: Path, out: Path) -> None:
     """Run a stage and leave its text, its numbers and an archive of its runs in `out`."""
     out.mkdir(parents=True, exist_ok=True)
-    stage = Stage(name, options, work, out)
+    stage = GpuStage(name, options, work, out)
     stage.load.start()
     stage.say(f"stage {name} at {time.strftime('%T')}, at most {options.seconds:.0f} s")
     try:

@@ -47,7 +47,7 @@ class Options:
         return 2.0 if self.dummy else 20.0 if self.small else full
 
 
-class Stage:
+class GpuStage:
     """A running stage.
 
     Args:

@@ -37,7 +37,7 @@ def side_by_side(part: PeerPart, work: Path, url: str, common: dict[str, Any], s
         part.notes.append(f"the MLPerf Endpoints client was not run: {VARIABLE} is not set")
         return
     options = {**common, "engine": "endpoint", "api_server": url}
-    client = Client(program, work / "endpoints-client", url, common)
+    client = ClientProgram(program, work / "endpoints-client", url, common)
     rates: dict[str, list[float]] = {"ours": [], "client": []}
     for repeat in range(sizes.repeats):
         rates["ours"].append(offline_run(work / f"ours-{repeat}", options, sizes.offline_samples).rate)
@@ -62,7 +62,7 @@ def side_by_side(part: PeerPart, work: Path, url: str, common: dict[str, Any], s
     part.notes.append("Endpoints client: chat, as text. Its TTFT counts from sending, the harness's from the schedule.")
 
 
-class Client:
+class ClientProgram:
     """The client program, with the runs' prompts as text."""
 
     def __init__(self, program: str, work: Path, url: str, common: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from .report import PeerPart, at_least, at_most
 from .sizes import Sizes
 from .support.llm_server import generate_in_turns
 from .support.models import SHAPES, TINY, model_and_rows
-from .support.peer_runs import Finished, engine_plan, execute_run, offline_run
+from .support.peer_runs import FinishedPeer, engine_plan, execute_run, offline_run
 
 
 def offline(work: Path, sizes: Sizes) -> PeerPart:
@@ -85,7 +85,7 @@ def _options(work: Path, name: str, rows: int) -> dict[str, Any]:
     return {"vllm": True, **model_and_rows(work, SHAPES[name], rows)}
 
 
-def _prompts(options: dict[str, Any], run: Finished) -> list[list[int]]:
+def _prompts(options: dict[str, Any], run: FinishedPeer) -> list[list[int]]:
     """Return the prompts in the order in which a run issued them."""
     rows = load_dataset(options["dataset_path"]).prompts
     return [rows[index] for index in run.requests.sample_index]

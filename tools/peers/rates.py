@@ -12,7 +12,7 @@ from .null_path import highest
 from .report import PeerPart, at_least
 from .sizes import Sizes
 from .support.models import COMPUTE, TINY, model_and_rows
-from .support.peer_runs import Finished, engine_plan, execute_run, offline_run
+from .support.peer_runs import FinishedPeer, engine_plan, execute_run, offline_run
 from .support.programs import vllm_serve
 
 TARGETS = {"Server": 0.90, "Interactive": 0.75}
@@ -62,7 +62,7 @@ def over_http(work: Path, sizes: Sizes) -> PeerPart:
     return part
 
 
-def server_run(work: Path, options: dict[str, Any], rate: float, seconds: float) -> Finished:
+def server_run(work: Path, options: dict[str, Any], rate: float, seconds: float) -> FinishedPeer:
     """Execute a Server or Interactive run at a rate, with the minimum of queries for early stopping."""
     conf: dict[str, object] = {
         "min_duration": round(seconds * 1e3),

@@ -12,7 +12,7 @@ from rich.table import Table
 
 
 @dataclass(frozen=True)
-class Target:
+class FigureTarget:
     """The target of a figure."""
 
     limit: float
@@ -29,7 +29,7 @@ class Figure:
     name: str
     unit: str
     runs: tuple[float, ...]
-    target: Target | None = None
+    target: FigureTarget | None = None
 
     @property
     def median(self) -> float:
@@ -66,12 +66,14 @@ class PeerPart:
     seconds: float = 0.0
     load_average: tuple[float, float] = (0.0, 0.0)  # over one minute, before and after
 
-    def add(self, name: str, unit: str, runs: Sequence[float], target: Target | None = None) -> Figure:
+    def add(self, name: str, unit: str, runs: Sequence[float], target: FigureTarget | None = None) -> Figure:
         figure = Figure(name, unit, tuple(float(run) for run in runs), target)
         self.figures.append(figure)
         return figure
 
-    def add_ratio(self, name: str, own_figure: Figure, peer_figure: Figure, target: Target | None = None) -> Figure:
+    def add_ratio(
+        self, name: str, own_figure: Figure, peer_figure: Figure, target: FigureTarget | None = None
+    ) -> Figure:
         """Add the ratio of two figures run by run, because both runs of a pair had the same machine load."""
         return self.add(name, "", [a / b for a, b in zip(own_figure.runs, peer_figure.runs, strict=True)], target)
 
@@ -79,7 +81,7 @@ class PeerPart:
         return {**asdict(self), "figures": [figure.as_json() for figure in self.figures]}
 
 
-at_least, at_most = partial(Target, at_least=True), partial(Target, at_least=False)
+at_least, at_most = partial(FigureTarget, at_least=True), partial(FigureTarget, at_least=False)
 
 
 def load_average() -> float:

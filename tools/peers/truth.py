@@ -23,9 +23,9 @@ from runs.processes.child import run_program
 
 from .report import Grid, PeerPart
 from .sizes import Sizes
-from .support.load_clients import CLIENTS, Load, LoadClient, Speed
+from .support.load_clients import CLIENTS, ClientLoad, LoadClient, Speed
 from .support.models import TINY, make_llama
-from .support.truth_server import Completion, build_server, read_log, truth_server
+from .support.truth_server import LoggedCompletion, build_server, read_log, truth_server
 
 MODEL = "truth"  # name of the model at the server
 TTFT_MS, TPOT_MS, OUTPUT_TOKENS = 5.0, 5.0, 128
@@ -40,7 +40,7 @@ HEADINGS = (
 
 
 @dataclass(frozen=True)
-class Measurement:
+class ClientMeasurement:
     """A run of a client: its report, the server's log of the same requests, and the cost."""
 
     client: str
@@ -79,11 +79,11 @@ def run(work: Path, sizes: Sizes) -> PeerPart:
     server, model = build_server(work), make_llama(work / "model", TINY)
     prompts = _write_prompts(work / "prompts.jsonl", max(_requests(rate, sizes) for rate in sizes.truth_rates))
     clients = {client.name: client for client in CLIENTS if client.find()}
-    measured: dict[str, list[Measurement]] = {name: [] for name in clients}
+    measured: dict[str, list[ClientMeasurement]] = {name: [] for name in clients}
     for rate in sizes.truth_rates:
         for name, client in [*clients.items()]:
             folder = work / f"{name.replace(' ', '-')}-{rate:g}"
-            load = Load("", MODEL, rate, _requests(rate, sizes), OUTPUT_TOKENS, prompts, model)
+            load = ClientLoad("", MODEL, rate, _requests(rate, sizes), OUTPUT_TOKENS, prompts, model)
             try:
                 measured[name].append(measurement := _measure(client, load, folder, server, sizes.truth_limit_s))
                 reason = "" if measurement.sends_enough else f"it sent {measurement.sent_per_s:.0f} requests/s"
@@ -97,7 +97,7 @@ def run(work: Path, sizes: Sizes) -> PeerPart:
     return part
 
 
-def add_results(part: PeerPart, measured: dict[str, list[Measurement]]) -> None:
+def add_results(part: PeerPart, measured: dict[str, list[ClientMeasurement]]) -> None:
     """Add the table, and for each client the highest rate with errors within the limits, and its cost."""
     rows = [one for runs in measured.values() for one in runs]
     part.grids.append(Grid(HEADINGS, [one.row() for one in sorted(rows, key=lambda one: one.rate)]))
@@ -107,7 +107,7 @@ def add_results(part: PeerPart, measured: dict[str, list[Measurement]]) -> None:
             part.add(f"{name}: processor time per 1,000 tokens", "ms", [cpu_ms_per_1000_tokens(runs)])
 
 
-def highest_true(runs: Sequence[Measurement]) -> float:
+def highest_true(runs: Sequence[ClientMeasurement]) -> float:
     """Return the rate up to which the client's errors are within the limits at all measured rates; 0 if at none."""
     highest = 0.0
     for measurement in sorted(runs, key=lambda one: one.rate):
@@ -117,7 +117,7 @@ def highest_true(runs: Sequence[Measurement]) -> float:
     return highest
 
 
-def cpu_ms_per_1000_tokens(runs: Sequence[Measurement]) -> float:
+def cpu_ms_per_1000_tokens(runs: Sequence[ClientMeasurement]) -> float:
     """Return the additional processor time per additional token, from the fewest to the most tokens. The start of the
     client, which costs the same at each rate, is not included.
     """
@@ -125,7 +125,7 @@ def cpu_ms_per_1000_tokens(runs: Sequence[Measurement]) -> float:
     return 1e6 * (most.cpu_s - least.cpu_s) / (most.tokens - least.tokens) if most.tokens > least.tokens else math.nan
 
 
-def logged_speed(log: Sequence[Completion]) -> tuple[Speed, float, float]:
+def logged_speed(log: Sequence[LoggedCompletion]) -> tuple[Speed, float, float]:
     """Return the speed in the server's log, the rate of the requests, and the p99 of the delays in ms."""
     columns = np.array([(one.read, one.first, one.last, one.late, one.tokens) for one in log], dtype=np.int64)
     read, first, last, late, tokens = columns.T
@@ -141,7 +141,7 @@ class _NoResult(Exception):
     """The reason why a client has no result."""
 
 
-def _measure(client: LoadClient, load: Load, folder: Path, server: Path, limit_s: float) -> Measurement:
+def _measure(client: LoadClient, load: ClientLoad, folder: Path, server: Path, limit_s: float) -> ClientMeasurement:
     folder.mkdir(parents=True)
     log = folder / "server.jsonl"
     program = client.find()
@@ -167,7 +167,7 @@ def _measure(client: LoadClient, load: Load, folder: Path, server: Path, limit_s
     # Probes and the warm-up come before the measured requests.
     logged, sent_per_s, late_p99_ms = logged_speed(completions[-reported.requests :])
     tokens = sum(one.tokens for one in completions)
-    return Measurement(client.name, load.rate, reported, logged, sent_per_s, late_p99_ms, cpu_s, tokens)
+    return ClientMeasurement(client.name, load.rate, reported, logged, sent_per_s, late_p99_ms, cpu_s, tokens)
 
 
 def _error_in(log: Path) -> str:

@@ -27,19 +27,19 @@ ROW = ("source", "summary", "fix")
 
 
 @dataclass
-class Run(Subject):
+class JudgedRun(Subject):
     """A subject."""
 
     lacks: dict[str, str] = field(default_factory=dict)
     bad: set[str] = field(default_factory=set)  # violated rules
-    parts: "Sequence[Run]" = ()
+    parts: "Sequence[JudgedRun]" = ()
     name: str = ""
 
     def absent(self, need: Need) -> str:
         return self.lacks.get(need, "")
 
 
-def judged(run: Run, checks: tuple[Check, ...], **options: Any) -> Verdict[Any]:
+def judged(run: JudgedRun, checks: tuple[Check, ...], **options: Any) -> Verdict[Any]:
     return judge(run, Policy({"": checks}, **options))
 
 
@@ -49,18 +49,18 @@ def example_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]
     monkeypatch.setattr(checks, "_CHECKS", dict(checks._CHECKS))
 
     @decides("result", ("one", "error", *ROW), ("two", "warning", *ROW))
-    def first(run: Run) -> Iterator[Finding]:
+    def first(run: JudgedRun) -> Iterator[Finding]:
         for name in ("one", "two"):
             yield compared(name, name not in run.bad, "found", "required")
 
     @decides(
         "result", ("three", "error", *ROW), needs=("log",), applies=lambda run: "one is violated" * ("one" in run.bad)
     )
-    def second(run: Run) -> Iterator[Finding]:
+    def second(run: JudgedRun) -> Iterator[Finding]:
         yield compared("three", "three" not in run.bad, "found", "required")
 
     @decides("contradiction", ("silent", "error", *ROW), applies=lambda run: run.lacks.get("object", ""))
-    def third(run: Run) -> Iterator[Finding]:
+    def third(run: JudgedRun) -> Iterator[Finding]:
         if "silent" in run.bad:
             yield stated("silent", "it does not fit")
 
@@ -70,25 +70,25 @@ def example_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]
 
 
 def test_rules_are_applied_in_order_and_silent_rules_count_if_their_check_ran(example_checks: SimpleNamespace) -> None:
-    verdict = judged(Run(bad={"two", "silent"}), example_checks.all)
+    verdict = judged(JudgedRun(bad={"two", "silent"}), example_checks.all)
     assert [(one.rule, one.severity) for one in verdict.findings] == [
         ("one", "pass"), ("two", "warning"), ("three", "pass"), ("silent", "error")
     ]  # fmt: skip
     assert verdict.applied == {"one", "two", "three", "silent"}
-    assert judged(Run(), example_checks.all).applied == {"one", "two", "three", "silent"}
+    assert judged(JudgedRun(), example_checks.all).applied == {"one", "two", "three", "silent"}
     assert not_applied(verdict) == []
 
 
 @pytest.mark.parametrize(
     ("run", "rule", "lacks_input", "why"),
     [
-        (Run({"log": "log.txt is missing"}), "three", True, "log.txt is missing"),
-        (Run(bad={"one"}), "three", False, "one is violated"),
-        (Run({"object": "Offline has none"}), "silent", False, "Offline has none"),
+        (JudgedRun({"log": "log.txt is missing"}), "three", True, "log.txt is missing"),
+        (JudgedRun(bad={"one"}), "three", False, "one is violated"),
+        (JudgedRun({"object": "Offline has none"}), "silent", False, "Offline has none"),
     ],
 )
 def test_a_rule_that_is_not_applied_has_a_reason(
-    example_checks: SimpleNamespace, run: Run, rule: str, lacks_input: bool, why: str
+    example_checks: SimpleNamespace, run: JudgedRun, rule: str, lacks_input: bool, why: str
 ) -> None:
     verdict = judged(run, example_checks.all)
     (entry,) = not_applied(verdict)
@@ -109,34 +109,34 @@ def raises(error: Exception) -> Callable[[Any], Any]:
 
 
 def test_a_check_states_the_rules_that_it_does_not_apply(example_checks: SimpleNamespace) -> None:
-    verdict = judged(Run(), single_rule_one(lambda _: [NotApplied("no folder", ("one",), lacks_input=True)]))
+    verdict = judged(JudgedRun(), single_rule_one(lambda _: [NotApplied("no folder", ("one",), lacks_input=True)]))
     assert not_applied(verdict) == [NotApplied("no folder", ("one",), lacks_input=True)]
-    verdict = judged(Run(), single_rule_one(lambda _: [NotApplied("no prompts", what="prompts")]))
+    verdict = judged(JudgedRun(), single_rule_one(lambda _: [NotApplied("no prompts", what="prompts")]))
     assert not_applied(verdict)[0] == NotApplied("no prompts", what="prompts")
 
 
 def test_a_damaged_input_is_the_error_of_the_verdict_or_a_finding(example_checks: SimpleNamespace) -> None:
     damage = InputError("log.txt is damaged")
-    verdict = judged(Run(), (*single_rule_one(raises(damage)), *example_checks.all))
+    verdict = judged(JudgedRun(), (*single_rule_one(raises(damage)), *example_checks.all))
     assert verdict.error is damage
     assert {one.rule for one in verdict.findings} == {"one", "two", "three"}
     assert not_applied(verdict) == []  # another check has applied the rule
     with pytest.raises(ZeroDivisionError):
-        judged(Run(), single_rule_one(raises(ZeroDivisionError())))
+        judged(JudgedRun(), single_rule_one(raises(ZeroDivisionError())))
     reported = judged(
-        Run(),
+        JudgedRun(),
         single_rule_one(raises(ZeroDivisionError())),
         damage=lambda run, check, error: stated("two", f"{check.rules[0]}: {type(error).__name__}"),
     )
     assert [one.text for one in reported.findings] == ["one: ZeroDivisionError"]
     assert reported.error is None
     with pytest.raises(UnknownRuleError):
-        judged(Run(), single_rule_one(raises(UnknownRuleError("x"))), damage=lambda *_: None)
+        judged(JudgedRun(), single_rule_one(raises(UnknownRuleError("x"))), damage=lambda *_: None)
 
 
 def test_a_verdict_has_the_findings_and_reasons_of_its_parts(example_checks: SimpleNamespace) -> None:
-    parts = [Run(bad={"one"}, name="first"), Run({"log": "no log"}, name="second")]
-    verdict = judged(Run(parts=parts), example_checks.all)
+    parts = [JudgedRun(bad={"one"}, name="first"), JudgedRun({"log": "no log"}, name="second")]
+    verdict = judged(JudgedRun(parts=parts), example_checks.all)
     assert [part.name for part in verdict.parts] == ["first", "second"]
     assert (verdict.findings[0].passed, verdict.outcome) == (True, "FAIL")
     assert verdict.reasons == ["first: summary: found, required: required"]
@@ -146,12 +146,12 @@ def test_a_verdict_has_the_findings_and_reasons_of_its_parts(example_checks: Sim
 
 
 def test_an_error_in_a_part_ends_the_verdict_unless_damaged_parts_are_kept(example_checks: SimpleNamespace) -> None:
-    def decide(run: Run) -> Iterator[Finding]:
+    def decide(run: JudgedRun) -> Iterator[Finding]:
         if run.bad:
             raise InputError("damaged")
         yield compared("one", True, "found", "required")
 
-    run = Run(parts=[Run(), Run(bad={"x"}), Run()])
+    run = JudgedRun(parts=[JudgedRun(), JudgedRun(bad={"x"}), JudgedRun()])
     changed = Check(lambda _: [stated("two", "a changed file")], ())
     ended = judged(run, single_rule_one(decide), on_error={"": (changed,)})
     assert (len(ended.parts), ended.outcome, [one.rule for one in ended.findings]) == (1, "ERROR", ["two"])
@@ -160,15 +160,15 @@ def test_an_error_in_a_part_ends_the_verdict_unless_damaged_parts_are_kept(examp
 
 
 def test_a_violated_claim_ends_the_checks(example_checks: SimpleNamespace) -> None:
-    run = Run(bad={"one"})
+    run = JudgedRun(bad={"one"})
     first, _, third = example_checks.all
     assert {one.rule for one in judged(run, (third,), claims={"": (first,)}).findings} == {"one", "two"}
     undecided = replace(first, is_decisive=False)
-    assert "silent" in judged(Run(bad={"one", "silent"}), (third,), claims={"": (undecided,)}).applied
+    assert "silent" in judged(JudgedRun(bad={"one", "silent"}), (third,), claims={"": (undecided,)}).applied
 
 
 def test_exempt_rules_have_no_findings(example_checks: SimpleNamespace) -> None:
-    verdict = judged(Run(), example_checks.all, exempt=lambda _: [NotApplied("free", ("one",))])
+    verdict = judged(JudgedRun(), example_checks.all, exempt=lambda _: [NotApplied("free", ("one",))])
     assert "one" not in {one.rule for one in verdict.findings}
     assert NotApplied("free", ("one",)) in not_applied(verdict)
 

@@ -25,9 +25,9 @@ from runs.record.layout import RunDir
 
 
 @dataclass
-class Run:
+class RunWithFacts:
     facts: Facts
-    benchmark: "str | Run" = "llama"
+    benchmark: "str | RunWithFacts" = "llama"
     mode: str = "performance"
     submission_name: str = "llama"
     dir: RunDir = field(default_factory=lambda: RunDir(Path("leg")))
@@ -53,7 +53,7 @@ FACTS: dict[str, tuple[Question, str, str]] = {
 def test_only_the_facts_of_a_question_make_two_systems(case: str) -> None:
     question, counted, ignored = FACTS[case]
     runs = [
-        Run(facts, Run({})) if question in BUNDLE else Run(facts)
+        RunWithFacts(facts, RunWithFacts({})) if question in BUNDLE else RunWithFacts(facts)
         for facts in ({counted: 1, ignored: 1}, {counted: 1, ignored: 2}, {counted: 2, ignored: 1})
     ]
     ((unanswered, first, second, unequal),) = unlike(runs, question)
@@ -61,7 +61,7 @@ def test_only_the_facts_of_a_question_make_two_systems(case: str) -> None:
 
 
 def test_only_runs_of_one_kind_are_compared() -> None:
-    runs = [Run({"sampling.top_k": 1, "dataset_sha256": "a"}, Run({}, submission_name=name), mode)
+    runs = [RunWithFacts({"sampling.top_k": 1, "dataset_sha256": "a"}, RunWithFacts({}, submission_name=name), mode)
             for name, mode in (("llama", "performance"), ("llama", "accuracy"), ("gpt", "performance"))]  # fmt: skip
     runs[1].facts = {"sampling.top_k": 2, "dataset_sha256": "b"}
     runs[2].facts = {"sampling.top_k": 3, "dataset_sha256": "c"}
@@ -69,7 +69,9 @@ def test_only_runs_of_one_kind_are_compared() -> None:
 
 
 def test_different_free_memory_alone_is_a_warning() -> None:
-    runs = [Run({"resolved.kv_cache_tokens": tokens, "host.cpu": cpu}) for tokens, cpu in ((9, 1), (5, 1), (5, 2))]
+    runs = [
+        RunWithFacts({"resolved.kv_cache_tokens": tokens, "host.cpu": cpu}) for tokens, cpu in ((9, 1), (5, 1), (5, 2))
+    ]
     assert [found.severity for found in one_system(cast("Any", runs), REPEATS)] == ["warning", "error"]
 
 

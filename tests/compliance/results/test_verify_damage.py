@@ -22,7 +22,7 @@ from tests.conftest import Finished
 from tests.signoff.forge.faults import scale_reported
 from tests.support.files.editing import edit_detail, reseal, set_at, set_record
 from tests.support.runs.dummy_runs import DummyRuns, verify_one_result
-from tests.support.runs.loadgen_runs import ALL, Runs
+from tests.support.runs.loadgen_runs import ALL, LoadgenRuns
 
 SUMMARY, DETAIL, ACCURACY_LOG = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"
 OURS = ("manifest.json", "requests.jsonl", "result.json", "accuracy.txt")
@@ -268,7 +268,7 @@ def test_an_earlier_pass_is_removed_if_the_run_is_damaged(
 
 
 def test_logs_of_real_loadgen_runs_have_no_contradictions() -> None:
-    runs = Runs()
+    runs = LoadgenRuns()
     for name in ALL:
         run: RunDir = runs[name]
         detail = read_detail(run.detail)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from compliance.signoff.signoff_verdict import headline
-from tests.signoff.backtest import CASES, Case, read_cases, run_cases, score
+from tests.signoff.backtest import CASES, BacktestCase, read_cases, run_cases, score
 from tests.signoff.forge.faults import FAULTS
 from tests.signoff.make_runs import RUNS as MADE
 
@@ -32,7 +32,7 @@ def test_each_kind_of_case_and_each_fault_is_covered() -> None:
     assert used <= MADE.keys() | {"vllm-off", "vllm-off-acc"}
 
 
-def select_each_kind(cases: Iterable[Case]) -> Iterator[Case]:
+def select_each_kind(cases: Iterable[BacktestCase]) -> Iterator[BacktestCase]:
     """Yield each case with a new fault of a file, or with a new pair of verdict and reason in its scope."""
     covered: set[tuple[str | None, ...]] = set()
     for case in cases:

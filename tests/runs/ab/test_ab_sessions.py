@@ -5,7 +5,7 @@ import pytest
 
 from runs.ab.block_queries import SystemQueries
 from runs.ab.changes import Turns, changes_of
-from tests.support.simulated.ab_sessions import Machine, Planted, Values, session
+from tests.support.simulated.ab_sessions import Planted, SimulatedMachine, Values, session
 
 
 def constant(factor: float) -> "Planted":
@@ -16,32 +16,32 @@ def constant(factor: float) -> "Planted":
 def test_equal_systems_are_rarely_called_different_at_any_look(noise: float) -> None:
     different = 0
     for seed in range(15):
-        machine = Machine(seed, query_noise=noise, shared_noise=noise, own_noise=noise / 4)
+        machine = SimulatedMachine(seed, query_noise=noise, shared_noise=noise, own_noise=noise / 4)
         different += bool(session(machine, Planted(), Planted(), max_time_s=400, stops=False).ever_different())
     assert different <= 2
 
 
 @pytest.mark.parametrize("factor", [1.04, 1.015])
 def test_a_longer_tpot_is_found(factor: float) -> None:
-    results = [session(Machine(seed), Planted(), constant(factor)) for seed in range(10)]
+    results = [session(SimulatedMachine(seed), Planted(), constant(factor)) for seed in range(10)]
     assert sum(result.last["TPOT mean"].verdict == "slower" for result in results) >= 9
 
 
 def test_a_shorter_tpot_is_faster() -> None:
-    change = session(Machine(1), Planted(), constant(0.95)).last["TPOT mean"]
+    change = session(SimulatedMachine(1), Planted(), constant(0.95)).last["TPOT mean"]
     assert (change.verdict, round(change.change, 2)) == ("faster", -0.05)
 
 
 def test_a_longer_ttft_is_found_and_the_tpot_is_equal() -> None:
     slow = Planted(ttft=lambda times: np.full_like(times, 1.06))
-    results = [session(Machine(seed), Planted(), slow).last for seed in range(10)]
+    results = [session(SimulatedMachine(seed), Planted(), slow).last for seed in range(10)]
     assert sum(one["TTFT mean"].verdict == "slower" for one in results) >= 9
     assert sum(one["TPOT mean"].verdict == "equal" for one in results) >= 9
 
 
 def test_a_longer_tail_is_found_in_p99_and_the_means_are_equal() -> None:
     results = [
-        session(Machine(seed), Planted(), Planted(tail=0.3), qps=20, max_time_s=900, stops=False).last
+        session(SimulatedMachine(seed), Planted(), Planted(tail=0.3), qps=20, max_time_s=900, stops=False).last
         for seed in range(5)
     ]
     assert sum(one["TPOT p99"].verdict == "slower" for one in results) >= 4
@@ -50,7 +50,7 @@ def test_a_longer_tail_is_found_in_p99_and_the_means_are_equal() -> None:
 
 def test_a_change_that_grows_is_stated_for_both_halves() -> None:
     slowing = Planted(tpot=lambda times: 1 + 0.2 * times / 600)
-    change = session(Machine(1), Planted(), slowing, stops=False).last["TPOT mean"]
+    change = session(SimulatedMachine(1), Planted(), slowing, stops=False).last["TPOT mean"]
     assert change.drift is not None
     assert change.drift[1] - change.drift[0] == pytest.approx(0.1, abs=0.04)
 
@@ -60,7 +60,7 @@ def test_a_slow_start_is_not_called_slower_when_the_comparison_stops() -> None:
         return np.where(times < 30, 1.5, 1.0)
 
     for seed in range(5):
-        result = session(Machine(seed), Planted(), Planted(tpot=slow_start))
+        result = session(SimulatedMachine(seed), Planted(), Planted(tpot=slow_start))
         assert result.steps[0][1].verdict == "slower"  # a single block cannot show that the change ends
         assert result.last["TPOT mean"].verdict in ("equal", "undecided")
         assert abs(result.last["TPOT mean"].change) < 0.02
@@ -68,20 +68,20 @@ def test_a_slow_start_is_not_called_slower_when_the_comparison_stops() -> None:
 
 def test_a_change_that_is_not_constant_is_measured_until_the_time_limit() -> None:
     slowing = Planted(tpot=lambda times: 1 + 0.2 * times / 600)
-    result = session(Machine(1), Planted(), slowing, max_time_s=400)
+    result = session(SimulatedMachine(1), Planted(), slowing, max_time_s=400)
     assert result.elapsed_s > 330
     assert result.last["TPOT mean"].drift is not None
 
 
 def test_foreign_load_in_one_block_does_not_decide() -> None:
     for seed in range(10):
-        result = session(Machine(seed, burst=(60, 90)), Planted(), Planted(), stops=False)
+        result = session(SimulatedMachine(seed, burst=(60, 90)), Planted(), Planted(), stops=False)
         assert result.last["TPOT mean"].verdict in ("equal", "undecided")
         assert abs(result.last["TPOT mean"].change) < 0.01
 
 
 def test_three_systems_are_compared_with_the_base() -> None:
-    steps = session(Machine(3), Planted(), Planted(), constant(1.1)).steps
+    steps = session(SimulatedMachine(3), Planted(), Planted(), constant(1.1)).steps
     verdicts = {one.system: one.verdict for one in steps[-1] if one.quantity == "TPOT mean"}
     assert verdicts == {1: "equal", 2: "slower"}
 

@@ -18,11 +18,11 @@ from runs.record.layout import RunDir
 from runs.record.requests_log import read_request_table
 from tests.runs.conftest import server_queries
 from tests.support.files.editing import edit_detail
-from tests.support.runs.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, Runs
+from tests.support.runs.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, LoadgenRuns
 
 
 @pytest.mark.parametrize("name", VALID)
-def test_valid_runs_equal_their_recomputed_numbers(loadgen_runs: Runs, name: str) -> None:
+def test_valid_runs_equal_their_recomputed_numbers(loadgen_runs: LoadgenRuns, name: str) -> None:
     run = loadgen_runs[name]
     result = derive_result(FinishedRun(run))
     assert result.disagreements == []
@@ -37,7 +37,7 @@ def test_valid_runs_equal_their_recomputed_numbers(loadgen_runs: Runs, name: str
 
 
 @pytest.mark.parametrize("name", [name for name in VALID if not name.endswith("no-trace")])
-def test_runs_without_trace_equal_their_recomputed_numbers(loadgen_runs: Runs, name: str) -> None:
+def test_runs_without_trace_equal_their_recomputed_numbers(loadgen_runs: LoadgenRuns, name: str) -> None:
     run = loadgen_runs[name]
     detail = read_detail(run.detail)
     derived = derive_numbers(detail, read_request_table(run.requests), None)
@@ -46,7 +46,7 @@ def test_runs_without_trace_equal_their_recomputed_numbers(loadgen_runs: Runs, n
 
 
 @pytest.mark.parametrize("name", INVALID)
-def test_invalid_runs_state_their_reason(loadgen_runs: Runs, name: str) -> None:
+def test_invalid_runs_state_their_reason(loadgen_runs: LoadgenRuns, name: str) -> None:
     result = derive_result(FinishedRun(loadgen_runs[name]))
     assert result.verdict == "INVALID"
     assert result.disagreements == []
@@ -54,7 +54,7 @@ def test_invalid_runs_state_their_reason(loadgen_runs: Runs, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ACCURACY)
-def test_accuracy_runs_are_complete(loadgen_runs: Runs, name: str) -> None:
+def test_accuracy_runs_are_complete(loadgen_runs: LoadgenRuns, name: str) -> None:
     run = loadgen_runs[name]
     result = derive_result(FinishedRun(run))
     assert (result.verdict, result.reasons, result.disagreements) == ("DONE", [], [])
@@ -65,7 +65,7 @@ def test_accuracy_runs_are_complete(loadgen_runs: Runs, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_replay_equals_loaded_samples_and_order(loadgen_runs: Runs, name: str) -> None:
+def test_the_replay_equals_loaded_samples_and_order(loadgen_runs: LoadgenRuns, name: str) -> None:
     run = loadgen_runs[name]
     detail, requests, trace = read_detail(run.detail), read_request_table(run.requests), read_trace(run.trace)
     expected = expected_order(detail, len(requests))
@@ -77,7 +77,7 @@ def test_the_replay_equals_loaded_samples_and_order(loadgen_runs: Runs, name: st
 
 
 @pytest.mark.parametrize("name", [name for name, spec in ALL.items() if spec.scenario == "Server" and spec.trace])
-def test_the_replay_equals_the_schedule_to_the_nanosecond(loadgen_runs: Runs, name: str) -> None:
+def test_the_replay_equals_the_schedule_to_the_nanosecond(loadgen_runs: LoadgenRuns, name: str) -> None:
     run = loadgen_runs[name]
     detail, trace = read_detail(run.detail), read_trace(run.trace)
     qps = detail.number("effective_target_qps")
@@ -93,7 +93,7 @@ def test_the_replay_equals_the_schedule_to_the_nanosecond(loadgen_runs: Runs, na
         )
 
 
-def test_the_replay_loads_part_of_the_library(loadgen_runs: Runs) -> None:
+def test_the_replay_loads_part_of_the_library(loadgen_runs: LoadgenRuns) -> None:
     detail = read_detail(loadgen_runs["offline-part-of-library"].detail)
     assert len(detail.loaded_qsl_set) == 30
     assert detail.loaded_qsl_set == shuffled_library(detail.seeds.qsl_rng_seed, 30).tolist()

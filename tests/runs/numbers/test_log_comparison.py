@@ -17,7 +17,7 @@ from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_request_table
 from tests.support.files.editing import edit_detail, edit_requests
-from tests.support.runs.loadgen_runs import Runs
+from tests.support.runs.loadgen_runs import LoadgenRuns
 
 Copy = Callable[[str], RunDir]
 
@@ -39,7 +39,7 @@ def slightly_other(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["offline", "server", "single-stream"])
-def test_each_changed_number_is_found_with_a_trace(loadgen_runs: Runs, copied_run: Copy, name: str) -> None:
+def test_each_changed_number_is_found_with_a_trace(loadgen_runs: LoadgenRuns, copied_run: Copy, name: str) -> None:
     values = read_detail(loadgen_runs[name].detail).values
     results = [key for key in values if key.startswith(("result_", "early_stopping_latency", "early_stopping_met"))]
     assert len(results) > 15
@@ -76,7 +76,7 @@ def test_a_large_change_is_found_without_a_trace(copied_run: Copy, key: str, fac
 
 
 @pytest.mark.parametrize(("unseen", "fits"), [(1, True), (40, False)])
-def test_an_unseen_pause_may_move_a_percentile_across_a_gap(loadgen_runs: Runs, unseen: int, fits: bool) -> None:
+def test_an_unseen_pause_may_move_a_percentile_across_a_gap(loadgen_runs: LoadgenRuns, unseen: int, fits: bool) -> None:
     """Times have two sizes if a container's share of the cores is sometimes cut off."""
     run = loadgen_runs["server-no-trace"]
     detail, table = read_detail(run.detail), read_request_table(run.requests)

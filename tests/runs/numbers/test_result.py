@@ -24,7 +24,7 @@ from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
 from tests.support.files.damage import damaged
 from tests.support.files.editing import edit_detail, edit_requests
-from tests.support.runs.loadgen_runs import Runs
+from tests.support.runs.loadgen_runs import LoadgenRuns
 
 Copy = Callable[[str], RunDir]
 
@@ -105,7 +105,7 @@ def test_an_unknown_reason_of_loadgen_is_reported(copied_run: Copy) -> None:
     assert [item.name for item in result.disagreements if "summary" not in item.name] == ["result_validity"]
 
 
-def test_a_different_scenario_is_a_disagreement(loadgen_runs: Runs) -> None:
+def test_a_different_scenario_is_a_disagreement(loadgen_runs: LoadgenRuns) -> None:
     result = derive_result(FinishedRun(loadgen_runs["offline"]), scenario="Server")
     assert [item.name for item in result.disagreements] == ["scenario"]
     assert derive_result(FinishedRun(loadgen_runs["offline"]), scenario="Offline").disagreements == []
@@ -189,7 +189,7 @@ def test_a_result_of_another_structure_is_refused(tmp_path: Path, content: bytes
 @settings(max_examples=12)
 @given(data=st.data())
 def test_randomly_damaged_runs_raise_only_harness_errors(
-    loadgen_runs: Runs, tmp_path_factory: pytest.TempPathFactory, name: str, file: str, data: st.DataObject
+    loadgen_runs: LoadgenRuns, tmp_path_factory: pytest.TempPathFactory, name: str, file: str, data: st.DataObject
 ) -> None:
     original = loadgen_runs[name]
     run = RunDir(tmp_path_factory.mktemp("damaged"))

@@ -22,7 +22,7 @@ WARM_UP = 16  # requests of a warm-up with 8 queries/s
 
 
 @dataclass
-class Measured:
+class MeasuredBench:
     finished: Finished
     record: BenchRecord
     page: str
@@ -32,14 +32,14 @@ class Measured:
         return self.record.runs[0]
 
 
-Bench = Callable[..., Measured]
+Bench = Callable[..., MeasuredBench]
 
 
 @pytest.fixture
 def bench(run_main: RunMain, tmp_path: Path) -> Bench:
     """Return a bench of a scripted server with runs of 2 s."""
 
-    def measure(script: dict[str, Any], *options: object) -> Measured:
+    def measure(script: dict[str, Any], *options: object) -> MeasuredBench:
         folder = tmp_path / "bench"
         with serving(scripted_server(**script)) as server:
             finished = run_main(
@@ -47,7 +47,7 @@ def bench(run_main: RunMain, tmp_path: Path) -> Bench:
                 *options, environment={SWITCH: "1"},
             )  # fmt: skip
         page = (folder / "report.html").read_text()
-        return Measured(finished, read_bench_record(folder / BENCH_FILE), page)
+        return MeasuredBench(finished, read_bench_record(folder / BENCH_FILE), page)
 
     return measure
 

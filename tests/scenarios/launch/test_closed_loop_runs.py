@@ -18,7 +18,7 @@ from tests.support.runs.http_campaign import make_model
 from tests.support.runs.records import most_open
 from tests.support.runs.run_commands import arguments, progress
 from tests.support.servers import server_dialects
-from tests.support.servers.http_server import HttpServer, Reply, serving
+from tests.support.servers.http_server import HttpServer, ServerReply, serving
 
 CONF = "*.Offline.min_duration = 1\n*.Offline.min_query_count = 64\n*.Offline.target_qps = 50\n"
 
@@ -66,7 +66,7 @@ def test_two_replicas_share_the_open_queries(run_main: RunMain, tmp_path: Path) 
 def test_a_server_never_has_more_requests_than_the_concurrency(run_main: RunMain, tmp_path: Path) -> None:
     lock, open_now, most = threading.Lock(), 0, 0
 
-    def reply_to(body: dict[str, Any]) -> Reply:
+    def reply_to(body: dict[str, Any]) -> ServerReply:
         nonlocal open_now, most
         reply = server_dialects.vllm(body)
 
@@ -80,7 +80,7 @@ def test_a_server_never_has_more_requests_than_the_concurrency(run_main: RunMain
             with lock:
                 open_now -= 1
 
-        return Reply(steps(), content_type=reply.content_type)
+        return ServerReply(steps(), content_type=reply.content_type)
 
     conf = tmp_path / "user.conf"
     conf.write_text(CONF)

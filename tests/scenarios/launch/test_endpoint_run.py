@@ -23,7 +23,7 @@ from tests.support.runs.http_campaign import make_model
 from tests.support.runs.run_commands import check_failed
 from tests.support.servers import server_dialects
 from tests.support.servers.computing_server import Computing
-from tests.support.servers.http_server import PAUSE_S, HttpServer, Reply, json_reply, serving
+from tests.support.servers.http_server import PAUSE_S, HttpServer, ServerReply, json_reply, serving
 from tests.support.servers.text_server import reply_text
 
 KEY = "sk-a-key-of-the-tests"
@@ -109,7 +109,7 @@ def test_a_complete_run_stores_no_secrets(
 def test_a_run_on_a_server_that_reuses_prompts_is_not_eligible(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
-    def reuses(body: dict[str, Any]) -> Reply:
+    def reuses(body: dict[str, Any]) -> ServerReply:
         reply = json.loads(b"".join(step for step in server_dialects.vllm(body).steps if isinstance(step, bytes)))
         reply["usage"]["prompt_tokens_details"]["cached_tokens"] = 16
         return json_reply(reply)
@@ -143,7 +143,7 @@ def test_a_server_error_during_a_run_ends_it(
 ) -> None:
     honest = Computing(0.0, SPACED_S)
 
-    def breaks_at_the_thirtieth(body: dict[str, Any]) -> Reply:
+    def breaks_at_the_thirtieth(body: dict[str, Any]) -> ServerReply:
         return json_reply({"error": "overloaded"}, 503) if len(server.requests) == 30 else honest(body)
 
     with serving(HttpServer("/v1/completions", breaks_at_the_thirtieth, "vllm")) as server:
@@ -296,9 +296,11 @@ def test_a_failed_server_ends_the_run_and_the_other_servers(
 def test_a_run_on_a_text_server_counts_and_times_tokens(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
-    def reply_slowly(body: dict[str, Any]) -> Reply:
+    def reply_slowly(body: dict[str, Any]) -> ServerReply:
         reply = reply_text(body)
-        return Reply([SPACED_S if step == PAUSE_S else step for step in reply.steps], content_type=reply.content_type)
+        return ServerReply(
+            [SPACED_S if step == PAUSE_S else step for step in reply.steps], content_type=reply.content_type
+        )
 
     exact = ("--sampling-arg", "min_tokens=16", "--max-new-tokens", 16)
     route = "/v1/chat/completions"

@@ -54,7 +54,7 @@ OFFICIAL_PATTERNS = {
 
 
 @dataclass
-class Run:
+class LaunchedRun:
     """A finished run."""
 
     scenario: str
@@ -79,7 +79,7 @@ class Run:
 
 
 @cache
-def run_of(scenario: str, mode: str) -> Run:
+def run_of(scenario: str, mode: str) -> LaunchedRun:
     """Return the run. It is kept until its code changes."""
 
     def make(home: Path) -> None:
@@ -92,7 +92,7 @@ def run_of(scenario: str, mode: str) -> Run:
 
     home = make_and_keep(f"complete-{scenario}-{mode}", make, programs=RUN_CODE)
     finished = Finished(**json.loads((home / "output.json").read_bytes()))
-    return Run(scenario, mode, finished, RunDir(home / "run"), home / "here")
+    return LaunchedRun(scenario, mode, finished, RunDir(home / "run"), home / "here")
 
 
 @pytest.fixture(
@@ -102,11 +102,11 @@ def run_of(scenario: str, mode: str) -> Run:
         for mode in MODES
     ]
 )
-def run(request: pytest.FixtureRequest) -> Run:
+def run(request: pytest.FixtureRequest) -> LaunchedRun:
     return run_of(*request.param)
 
 
-def test_a_run_writes_its_files_and_prints_its_verdict(run: Run) -> None:
+def test_a_run_writes_its_files_and_prints_its_verdict(run: LaunchedRun) -> None:
     assert run.finished.stderr == ""
     outcome = "performance: VALID" if run.mode == "performance" else "accuracy: no target applies"
     assert f"{run.scenario} {outcome}" in run.finished.stdout
@@ -119,7 +119,7 @@ def test_a_run_writes_its_files_and_prints_its_verdict(run: Run) -> None:
     assert run.dir.trace.stat().st_size == 0  # LoadGen creates the file although the trace is off
 
 
-def test_the_manifest_records_the_run(run: Run) -> None:
+def test_the_manifest_records_the_run(run: LaunchedRun) -> None:
     manifest, plan = run.manifest, run.manifest.plan
     assert (manifest.status, manifest.exit_code, manifest.error) == ("finished", 0, None)
     assert manifest.start_time_ns < manifest.end_time_ns  # type: ignore[operator]  # both are there
@@ -154,7 +154,7 @@ def test_the_manifest_records_the_run(run: Run) -> None:
     assert manifest.engine.warm_up.prompts == plan.warmup_prompts
 
 
-def test_result_and_request_log_agree(run: Run) -> None:
+def test_result_and_request_log_agree(run: LaunchedRun) -> None:
     result, table = read_result(run.dir.result), read_request_table(run.dir.requests)
     assert result.disagreements == []
     assert result.scenario == run.scenario

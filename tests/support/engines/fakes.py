@@ -24,7 +24,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Sample:
+class FakeSample:
     """LoadGen's QuerySample."""
 
     id: int
@@ -32,7 +32,7 @@ class Sample:
 
 
 @dataclass
-class Response:
+class FakeResponse:
     """LoadGen's QuerySampleResponse: a handle, an address, its size in bytes, a token count."""
 
     id: int
@@ -48,16 +48,16 @@ class FakeLoadgen:
     calls: list[tuple[str, int, list[int], int]] = field(default_factory=list)  # kind, ID, token IDs, n_tokens
     batches: list[int] = field(default_factory=list)  # responses in each call of QuerySamplesComplete
     error: BaseException | None = None  # error of the next call
-    QuerySampleResponse = Response
+    QuerySampleResponse = FakeResponse
 
-    def FirstTokenComplete(self, responses: list[Response]) -> None:
+    def FirstTokenComplete(self, responses: list[FakeResponse]) -> None:
         self._note("first", responses)
 
-    def QuerySamplesComplete(self, responses: list[Response]) -> None:
+    def QuerySamplesComplete(self, responses: list[FakeResponse]) -> None:
         self.batches.append(len(responses))
         self._note("done", responses)
 
-    def _note(self, kind: str, responses: list[Response]) -> None:
+    def _note(self, kind: str, responses: list[FakeResponse]) -> None:
         if self.error is not None:
             raise self.error
         for response in responses:
@@ -132,7 +132,7 @@ PROMPTS = [[10, 11], [20], [30, 31, 32], [40]]
 HANDLE = 0x7F00_0000_1000  # handles of LoadGen are pointers of 64 bits
 
 
-class Stage:
+class FakeStage:
     """A system under test between a fake LoadGen and a fake engine. The test turns the event loop."""
 
     def __init__(self, *, report_first_token: bool = True, admission: AdmissionControl | None = None) -> None:
@@ -155,7 +155,7 @@ class Stage:
     def issue(self, *indices: int) -> list[Request]:
         """Issue samples on a separate thread, as LoadGen does. Return the requests that reached the engine."""
         before = len(self.engine.requests)
-        samples = [Sample(HANDLE + 8 * (self.sut.issued + place), index) for place, index in enumerate(indices)]
+        samples = [FakeSample(HANDLE + 8 * (self.sut.issued + place), index) for place, index in enumerate(indices)]
         thread = threading.Thread(target=self.sut.issue_queries, args=(samples,))
         thread.start()
         thread.join()

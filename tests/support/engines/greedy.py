@@ -18,7 +18,7 @@ MAX_ENDED = 13
 
 
 @dataclass(frozen=True)
-class Response:
+class GreedyResponse:
     """A greedy response: IDs, and the runner-up at each position with its distance in logits."""
 
     ids: list[int]
@@ -51,9 +51,9 @@ def make_model_and_responses(folder: Path) -> None:
     (folder / "answers.json").write_text(json.dumps(responses))
 
 
-def read_responses(folder: Path) -> list[Response]:
+def read_responses(folder: Path) -> list[GreedyResponse]:
     """Return one response for each bundled article, in order."""
-    return [Response(**response) for response in json.loads((folder / "answers.json").read_text())]
+    return [GreedyResponse(**response) for response in json.loads((folder / "answers.json").read_text())]
 
 
 def _stop_ids(responses: list[list[int]]) -> list[int]:
@@ -71,7 +71,7 @@ def _stop_ids(responses: list[list[int]]) -> list[int]:
     return stops
 
 
-def _greedy(model_path: Path, prompts: list[list[int]]) -> list[Response]:
+def _greedy(model_path: Path, prompts: list[list[int]]) -> list[GreedyResponse]:
     """Compute in float32, prompts of about one length at a time; the shorter ones are padded in front."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -80,7 +80,7 @@ def _greedy(model_path: Path, prompts: list[list[int]]) -> list[Response]:
     model = AutoModelForCausalLM.from_pretrained(str(model_path), dtype="float32")
     stops = model.generation_config.eos_token_id
     stops = {stops} if isinstance(stops, int) else set(stops)
-    responses: dict[int, Response] = {}
+    responses: dict[int, GreedyResponse] = {}
     order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))
     for start in range(0, len(order), AT_A_TIME):
         numbers = order[start : start + AT_A_TIME]
@@ -101,7 +101,7 @@ def _greedy(model_path: Path, prompts: list[list[int]]) -> list[Response]:
         for row, number in enumerate(numbers):
             ids = output.sequences[row, longest:].tolist()
             length = next((place + 1 for place, token in enumerate(ids) if token in stops), len(ids))
-            responses[number] = Response(
+            responses[number] = GreedyResponse(
                 ids[:length], runners_up[row, :length].tolist(), margins[row, :length].tolist()
             )
     return [responses[number] for number in range(len(prompts))]

@@ -22,7 +22,7 @@ from runs.record.requests_log import RequestLogLine, encode_line  # noqa: E402
 
 
 @dataclass
-class Spec:
+class NullRunSpec:
     """A run. `user_conf` maps LoadGen keys (`min_duration`) to values for this scenario."""
 
     outdir: str
@@ -46,7 +46,7 @@ def token_count(sample_index: int, tokens: tuple[int, int]) -> int:
     return low + sample_index * 7919 % (high - low + 1)
 
 
-def run(spec: Spec) -> None:
+def run(spec: NullRunSpec) -> None:
     """Execute one LoadGen run."""
     import mlperf_loadgen as lg
 
@@ -156,7 +156,7 @@ def _address(data: bytes) -> int:
     return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
 
 
-def start(spec: Spec) -> RunDir:
+def start(spec: NullRunSpec) -> RunDir:
     """Run `spec` in a process of its own. Return its directory."""
     import subprocess
 
@@ -178,4 +178,4 @@ def start(spec: Spec) -> RunDir:
 if __name__ == "__main__":
     raw = json.loads(Path(sys.argv[1]).read_text())
     raw["tokens"] = tuple(raw["tokens"])
-    run(Spec(**raw))
+    run(NullRunSpec(**raw))

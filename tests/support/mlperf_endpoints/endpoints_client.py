@@ -27,7 +27,7 @@ import yaml
 
 from qsl.embedded.articles import bundled_articles
 from tests.support.engines.small_tokenizer import make_tokenizer
-from tests.support.servers.http_server import HttpServer, Reply, event, serving
+from tests.support.servers.http_server import HttpServer, ServerReply, event, serving
 
 PROGRAM = "MLPERF_ENDPOINTS_CLIENT"
 RECORDED = Path(__file__).parents[2] / "compliance" / "mlperf_endpoints" / "folders.tar.xz"
@@ -50,14 +50,14 @@ class Computer:
     server: HttpServer | None = None
     slot: asyncio.Semaphore | None = None
 
-    def make_reply(self, body: dict[str, Any]) -> Reply:
+    def make_reply(self, body: dict[str, Any]) -> ServerReply:
         """Return a chat completion: the first words of the prompt, a third of its number."""
         prompt = body["messages"][-1]["content"]
         words = prompt.split()
         pieces = [f"{word} " for word in words[: max(2, len(words) // 3)]][: body["max_completion_tokens"]]
         if not body.get("stream"):
-            return Reply(self._complete_response(prompt, pieces))
-        return Reply(self._pieces(prompt, pieces), content_type="text/event-stream")
+            return ServerReply(self._complete_response(prompt, pieces))
+        return ServerReply(self._pieces(prompt, pieces), content_type="text/event-stream")
 
     @contextlib.asynccontextmanager
     async def _computed(self, prompt: str) -> AsyncIterator[float]:
@@ -96,7 +96,7 @@ class Computer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class ClientCase:
     """One directory: the options of the client, and its server."""
 
     load: dict[str, Any]
@@ -125,38 +125,40 @@ AUDIT = {"audit": {"test": "output_caching_test", "samples": ROWS, "sample_index
 CLIENT: dict[str, Any] = {"num_workers": 1, "worker_initialization_timeout": 300.0}
 SLOW = {"slots": 2, "word_s": 0.0006}
 CASES = {
-    "offline": Case(OFFLINE, False),
-    "offline-streaming": Case(OFFLINE, True),
-    "poisson": Case(POISSON, True),
-    "poisson-whole": Case(POISSON, False),
-    "poisson-native": Case(POISSON | {"use_legacy_loadgen_qps_metrics": False}, True),
-    "concurrency": Case(EIGHT, True),
-    "concurrency-whole": Case(EIGHT, False),
-    "one-at-a-time": Case(EIGHT | {"target_concurrency": 1}, True),
-    "warm-up": Case(EIGHT, True, WARM),
-    "warm-up-undrained": Case(POISSON, True, {"warmup": {"enabled": True, "n_requests": 6}}),
-    "warm-up-salted": Case(OFFLINE, False, {"warmup": WARM["warmup"] | {"salt": True}}),
-    "other-seeds": Case(POISSON, True, runtime={"scheduler_random_seed": 7, "dataloader_random_seed": 99}),
-    "few-rows": Case(EIGHT, True, samples=10),
-    "part-of-a-pass": Case(POISSON, True, runtime={"n_samples_to_issue": 15}),
-    "by-duration": Case(POISSON, True, runtime={"n_samples_to_issue": None, "min_duration_ms": 1500}),
-    "cut-by-time": Case(POISSON, True, runtime={"n_samples_to_issue": 500, "max_duration_ms": 1500}),
-    "undrained": Case(OFFLINE, True, {"drain": {"performance_timeout_s": 0.4}}, server={"slots": 1, "piece_s": 0.01}),
-    "server-died": Case(EIGHT, True, server={"dies_after": 20}),
-    "server-died-poisson": Case(POISSON, False, server={"dies_after": 20}),
-    "interrupted": Case(EIGHT, True, server=SLOW, interrupt_s=1.0, runtime={"n_samples_to_issue": 500}),
-    "no-tokenizer": Case(EIGHT, True, tokenizer=False),
-    "no-early-stopping": Case(EIGHT, True, {"early_stopping": {"enabled": False}}),
-    "all-chunks": Case(EIGHT, True, {"client": CLIENT | {"stream_all_chunks": True}}),
-    "many-passes": Case(EIGHT | {"target_concurrency": 16}, True, runtime={"n_samples_to_issue": 480}),
-    "accuracy": Case(EIGHT, True, accuracy=True),
-    "audit-honest": Case(OFFLINE, False, others=AUDIT),
-    "audit-honest-concurrency": Case(EIGHT, True, others=AUDIT),
-    "audit-cold": Case(
+    "offline": ClientCase(OFFLINE, False),
+    "offline-streaming": ClientCase(OFFLINE, True),
+    "poisson": ClientCase(POISSON, True),
+    "poisson-whole": ClientCase(POISSON, False),
+    "poisson-native": ClientCase(POISSON | {"use_legacy_loadgen_qps_metrics": False}, True),
+    "concurrency": ClientCase(EIGHT, True),
+    "concurrency-whole": ClientCase(EIGHT, False),
+    "one-at-a-time": ClientCase(EIGHT | {"target_concurrency": 1}, True),
+    "warm-up": ClientCase(EIGHT, True, WARM),
+    "warm-up-undrained": ClientCase(POISSON, True, {"warmup": {"enabled": True, "n_requests": 6}}),
+    "warm-up-salted": ClientCase(OFFLINE, False, {"warmup": WARM["warmup"] | {"salt": True}}),
+    "other-seeds": ClientCase(POISSON, True, runtime={"scheduler_random_seed": 7, "dataloader_random_seed": 99}),
+    "few-rows": ClientCase(EIGHT, True, samples=10),
+    "part-of-a-pass": ClientCase(POISSON, True, runtime={"n_samples_to_issue": 15}),
+    "by-duration": ClientCase(POISSON, True, runtime={"n_samples_to_issue": None, "min_duration_ms": 1500}),
+    "cut-by-time": ClientCase(POISSON, True, runtime={"n_samples_to_issue": 500, "max_duration_ms": 1500}),
+    "undrained": ClientCase(
+        OFFLINE, True, {"drain": {"performance_timeout_s": 0.4}}, server={"slots": 1, "piece_s": 0.01}
+    ),
+    "server-died": ClientCase(EIGHT, True, server={"dies_after": 20}),
+    "server-died-poisson": ClientCase(POISSON, False, server={"dies_after": 20}),
+    "interrupted": ClientCase(EIGHT, True, server=SLOW, interrupt_s=1.0, runtime={"n_samples_to_issue": 500}),
+    "no-tokenizer": ClientCase(EIGHT, True, tokenizer=False),
+    "no-early-stopping": ClientCase(EIGHT, True, {"early_stopping": {"enabled": False}}),
+    "all-chunks": ClientCase(EIGHT, True, {"client": CLIENT | {"stream_all_chunks": True}}),
+    "many-passes": ClientCase(EIGHT | {"target_concurrency": 16}, True, runtime={"n_samples_to_issue": 480}),
+    "accuracy": ClientCase(EIGHT, True, accuracy=True),
+    "audit-honest": ClientCase(OFFLINE, False, others=AUDIT),
+    "audit-honest-concurrency": ClientCase(EIGHT, True, others=AUDIT),
+    "audit-cold": ClientCase(
         EIGHT, True, others={"audit": AUDIT["audit"] | {"sample_index": 11, "only": True}}, server={"cold_s": 0.5}
     ),
-    "audit-cached": Case(OFFLINE, False, others=AUDIT, server={"caches": True}),
-    "audit-cached-concurrency": Case(EIGHT, True, others=AUDIT, server={"caches": True}),
+    "audit-cached": ClientCase(OFFLINE, False, others=AUDIT, server={"caches": True}),
+    "audit-cached-concurrency": ClientCase(EIGHT, True, others=AUDIT, server={"caches": True}),
 }
 
 
@@ -194,7 +196,7 @@ def _interrupt(client: "subprocess.Popen[bytes]", computer: Computer, after_s: f
     client.send_signal(signal.SIGINT)
 
 
-def configuration(case: Case, url: str, report_dir: Path) -> dict[str, Any]:
+def configuration(case: ClientCase, url: str, report_dir: Path) -> dict[str, Any]:
     """Return the client's configuration of a case."""
     runtime = {"min_duration_ms": 0, "n_samples_to_issue": 60, **case.runtime}
     data: dict[str, Any] = {"path": "prompts.jsonl", "parser": {"prompt": "prompt"}}

@@ -66,7 +66,7 @@ def main() -> int:
     faults, signals, longest_s = [], 0, 0.0
     with tempfile.TemporaryDirectory() as root:
         for number in range(arguments.first, arguments.first + arguments.count):
-            case = Case(number, Path(root))
+            case = CommandCase(number, Path(root))
             seconds, code, case_faults = case.run()
             signals += 1 + len(case.later)
             longest_s = max(longest_s, seconds)
@@ -77,7 +77,7 @@ def main() -> int:
     return bool(faults)
 
 
-class Case:
+class CommandCase:
     """One command and its signals. All of it follows from its number."""
 
     def __init__(self, number: int, root: Path) -> None:

@@ -21,7 +21,7 @@ POLL_S = 1.0  # between two looks at the progress
 LONGEST_POLL_S = 0.2
 
 
-class Started(Protocol):
+class StartedProcess(Protocol):
     """A started process: a Popen, or one of tests.support.processes.warm."""
 
     @property
@@ -71,7 +71,9 @@ class Patience:
         return self._log.stat().st_size if self._log and self._log.exists() else 0
 
 
-def until(condition: Callable[[], Any], what: str, *, process: Started | None = None, log: Path | None = None) -> Any:
+def until(
+    condition: Callable[[], Any], what: str, *, process: StartedProcess | None = None, log: Path | None = None
+) -> Any:
     """Wait until a condition is true, and return its value.
 
     Args:
@@ -89,7 +91,7 @@ def until(condition: Callable[[], Any], what: str, *, process: Started | None = 
         poll_s = min(1.2 * poll_s, LONGEST_POLL_S)
 
 
-def finish(process: Started, what: str = "the end of a process") -> tuple[Any, Any]:
+def finish(process: StartedProcess, what: str = "the end of a process") -> tuple[Any, Any]:
     """Wait for the end of a process. Return its standard output and standard error."""
     patience = Patience()
     while True:

@@ -59,7 +59,7 @@ def main() -> int:
     faults, signals, longest_s = [], 0, 0.0
     with tempfile.TemporaryDirectory() as root:
         for number in range(arguments.first, arguments.first + arguments.count):
-            case = Case(number, Path(root))
+            case = SignalCase(number, Path(root))
             seconds, code, case_faults = case.run()
             signals += case.signals
             longest_s = max(longest_s, seconds)
@@ -85,7 +85,7 @@ def become_reaper() -> None:
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-class Case:
+class SignalCase:
     """One command and its signals. All of it follows from its number."""
 
     def __init__(self, number: int, root: Path) -> None:
@@ -151,7 +151,7 @@ class Case:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, interrupts.ENDING)
                 try:
                     if self.instruction is not None:
-                        sys.settrace(Trace(self).call)
+                        sys.settrace(SignalTrace(self).call)
                     self._supervise()
                 except Ending as error:
                     os.write(2, f"error: {error}\n".encode())
@@ -192,10 +192,10 @@ class Case:
             run.run(RunDir(self.folder / "run"), "engine", {}, lambda _: None)
 
 
-class Trace:
+class SignalTrace:
     """A trace function that sends the signal between two instructions."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: SignalCase) -> None:
         self._case, self._left = case, case.instruction or 0
         self._traced: dict[CodeType, bool] = {}
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from runs.errors import ExitCode
 from tests.conftest import ROOT
-from tests.support.engines.null_sut import Spec, start
+from tests.support.engines.null_sut import NullRunSpec, start
 from tests.support.processes import warm
 from tests.support.runs import http_campaign
 from tests.support.runs.loadgen_runs import ALL
@@ -56,7 +56,7 @@ def commands() -> Iterator[tuple[str, str]]:
     yield "replicas", "--scenario Server --replicas 2 --dummy-tpot-ms 1"
 
 
-def null_runs() -> dict[str, Spec]:
+def null_runs() -> dict[str, NullRunSpec]:
     """Return the runs around a system that sleeps, by directory."""
     return {**{f"{NULL}/{name}": spec for name, spec in ALL.items()}, **SHORT_RUNS, **ANY_RUNS}
 

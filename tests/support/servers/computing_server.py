@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.support.servers import server_dialects
-from tests.support.servers.http_server import HttpServer, Reply, Step, json_reply
+from tests.support.servers.http_server import HttpServer, ServerReply, Step, json_reply
 
 COMPUTING_S = 0.3  # before the first ID, so that the server and not the host determines the rate
 TOKENS_S = 0.3  # before the others: two reads, also on a busy host
@@ -38,7 +38,7 @@ class Computing:
         self._keeps = keeps
         self._kept: set[str] = set()
 
-    def __call__(self, body: dict[str, Any]) -> Reply:
+    def __call__(self, body: dict[str, Any]) -> ServerReply:
         reply = server_dialects.vllm(body)
         steps = [self._step(step) for step in reply.steps]
         digest = hashlib.sha256(json.dumps({**body, "request_id": ""}).encode()).hexdigest()
@@ -47,7 +47,7 @@ class Computing:
         )
         if self._keeps:
             self._kept.add(digest)
-        return Reply([*waits, *steps], content_type=reply.content_type)
+        return ServerReply([*waits, *steps], content_type=reply.content_type)
 
     def _step(self, step: Step) -> Step:
         if isinstance(step, float):
@@ -69,7 +69,7 @@ class Computing:
 async def _serve(port: int, after_s: float, requests: int | None) -> None:
     make_reply = Computing(0.0, tokens_s=1.0)
 
-    def response(body: dict[str, Any]) -> Reply:
+    def response(body: dict[str, Any]) -> ServerReply:
         if requests is not None and len(server.requests) > requests:
             print("out of requests", flush=True)
             os._exit(7)

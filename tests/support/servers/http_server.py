@@ -29,7 +29,7 @@ Step = bytes | float | str | Raw
 
 
 @dataclass
-class Reply:
+class ServerReply:
     """A response of the server.
 
     With `head` False, it consists of the steps alone, and the connection is closed after them.
@@ -44,7 +44,7 @@ class Reply:
     closes: bool = False  # close the connection without a header for it
 
 
-MakeReply = Callable[[dict[str, Any]], Reply]
+MakeReply = Callable[[dict[str, Any]], ServerReply]
 
 
 def response_ids(body_prompt: list[int], most: int, least: int = 0, stop_ids: Iterable[int] = ()) -> list[int]:
@@ -66,8 +66,8 @@ def event(content: Any) -> bytes:
     return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 
-def json_reply(content: Any, status: int = 200) -> Reply:
-    return Reply([json.dumps(content).encode()], status)
+def json_reply(content: Any, status: int = 200) -> ServerReply:
+    return ServerReply([json.dumps(content).encode()], status)
 
 
 @dataclass
@@ -135,7 +135,7 @@ class HttpServer:
         finally:
             writer.close()
 
-    async def _reply(self, method: str, path: str, head: bytes, content: bytes) -> Reply:
+    async def _reply(self, method: str, path: str, head: bytes, content: bytes) -> ServerReply:
         if self.key is not None and f"authorization: Bearer {self.key}\r\n".encode() not in head:
             return json_reply({"error": "unauthorized"}, 401)
         if path == self.models_path:
@@ -158,7 +158,7 @@ class HttpServer:
         self.heads.append(head)
         return self.make_reply(body)
 
-    async def _send(self, writer: asyncio.StreamWriter, reply: Reply) -> bool:
+    async def _send(self, writer: asyncio.StreamWriter, reply: ServerReply) -> bool:
         """Send a reply. Return whether the connection can be used again."""
         lines = [
             f"HTTP/1.1 {reply.status} Reason",

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.support.servers.http_server import HttpServer, Reply, Step, json_reply
+from tests.support.servers.http_server import HttpServer, ServerReply, Step, json_reply
 
 Events = AsyncGenerator[bytes, None]  # server-sent events as they arrive; a body that is not a stream is one event
 Trick = Callable[[dict[str, Any], Events], AsyncIterator[Step]]  # function of a request's body and its response
@@ -40,15 +40,15 @@ class Proxy(HttpServer):
         self._honest_for = honest_for
         self._passed = 0  # prompts
 
-    async def _reply(self, method: str, path: str, head: bytes, content: bytes) -> Reply:
+    async def _reply(self, method: str, path: str, head: bytes, content: bytes) -> ServerReply:
         body = json.loads(content or b"{}")
         if not {"prompt", "token_ids"} & body.keys():
             status, content_type, pieces = await _ask(self._upstream, head + content)
-            return Reply(pieces, status, content_type)
+            return ServerReply(pieces, status, content_type)
         self._passed += 1
         trick = self._trick if self._passed > self._honest_for else honest
         content_type = "text/event-stream" if body["stream"] else "application/json"
-        return Reply(trick(body, _events(self._upstream, head + content)), content_type=content_type)
+        return ServerReply(trick(body, _events(self._upstream, head + content)), content_type=content_type)
 
 
 async def _ask(upstream: str, request: bytes) -> tuple[int, str, Events]:

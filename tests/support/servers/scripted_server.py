@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.servers.http_server import HANG, HttpServer, Reply, Step, event, json_reply
+from tests.support.servers.http_server import HANG, HttpServer, ServerReply, Step, event, json_reply
 from tests.support.servers.server_dialects import DONE, EVENT_STREAM
 from tests.support.servers.text_server import PATHS, chunk, prompt_of, response_text, usage_of
 
@@ -35,7 +35,7 @@ class Scripted:
     def __post_init__(self) -> None:
         self._slots = asyncio.Semaphore(self.slots)
 
-    def __call__(self, body: Body) -> Reply:
+    def __call__(self, body: Body) -> ServerReply:
         self.requests += 1
         number = self.requests
         fault = self.fault if number > self.after else ""
@@ -46,8 +46,10 @@ class Scripted:
         if fault == "sends 500" and number % 50 == 0:
             return json_reply({"error": "out of memory"}, 500)
         if fault == "never responds":
-            return Reply([HANG])
-        return Reply(self._stream(body, number, at_once=fault == "sends all at the end"), content_type=EVENT_STREAM)
+            return ServerReply([HANG])
+        return ServerReply(
+            self._stream(body, number, at_once=fault == "sends all at the end"), content_type=EVENT_STREAM
+        )
 
     async def _stream(self, body: Body, number: int, *, at_once: bool) -> AsyncIterator[Step]:
         text = response_text(prompt_of(body), body["max_tokens"])

@@ -7,7 +7,7 @@ vLLM 0.32.0 (vllm/entrypoints), SGLang (docs/basic_usage/sampling_params), Tenso
 import json
 from typing import Any
 
-from tests.support.servers.http_server import PAUSE_S, Reply, Step, event, json_reply, response_ids
+from tests.support.servers.http_server import PAUSE_S, ServerReply, Step, event, json_reply, response_ids
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
@@ -17,25 +17,25 @@ TENSORRT_FIELDS = {
 }  # fmt: skip
 
 
-def stream(*steps: Step) -> Reply:
-    return Reply(steps, content_type=EVENT_STREAM)
+def stream(*steps: Step) -> ServerReply:
+    return ServerReply(steps, content_type=EVENT_STREAM)
 
 
-def vllm(body: dict[str, Any]) -> Reply:
+def vllm(body: dict[str, Any]) -> ServerReply:
     """Reply as `/v1/completions` with `return_token_ids`."""
     prompt = body["prompt"]
     ids = response_ids(prompt, body["max_tokens"], body["min_tokens"], body["stop_token_ids"])
     return _openai(body, prompt, ids)
 
 
-def vllm_tokens(body: dict[str, Any]) -> Reply:
+def vllm_tokens(body: dict[str, Any]) -> ServerReply:
     """Reply as `/inference/v1/generate`."""
     prompt, sampling = body["token_ids"], body["sampling_params"]
     ids = response_ids(prompt, sampling["max_tokens"], sampling["min_tokens"], sampling["stop_token_ids"])
     return _openai(body, prompt, ids, prompt_in_choice=False)
 
 
-def tensorrt_llm(body: dict[str, Any]) -> Reply:
+def tensorrt_llm(body: dict[str, Any]) -> ServerReply:
     """Reply as `trtllm-serve`: it refuses unknown fields, and repeats no prompt."""
     if unknown := body.keys() - TENSORRT_FIELDS:
         return json_reply({"object": "error", "message": f"Extra inputs: {sorted(unknown)}", "code": 400}, 400)
@@ -50,7 +50,7 @@ def _openai(
     *,
     repeats_prompt: bool = True,
     prompt_in_choice: bool = True,
-) -> Reply:
+) -> ServerReply:
     reason = "length" if len(ids) == (body.get("max_tokens") or body["sampling_params"]["max_tokens"]) else "stop"
     usage = {
         "prompt_tokens": len(prompt),
@@ -76,7 +76,7 @@ def _openai(
     )
 
 
-def sglang(body: dict[str, Any], *, incremental: bool = False) -> Reply:
+def sglang(body: dict[str, Any], *, incremental: bool = False) -> ServerReply:
     """Reply as `/generate`: all IDs so far in each event, or the new ones with `--incremental-streaming-output`."""
     prompt, sampling = body["input_ids"], body["sampling_params"]
     ids = response_ids(prompt, sampling["max_new_tokens"], sampling["min_new_tokens"], sampling["stop_token_ids"])
@@ -103,11 +103,11 @@ def sglang(body: dict[str, Any], *, incremental: bool = False) -> Reply:
     )
 
 
-def sglang_incremental(body: dict[str, Any]) -> Reply:
+def sglang_incremental(body: dict[str, Any]) -> ServerReply:
     return sglang(body, incremental=True)
 
 
-def llama_cpp(body: dict[str, Any]) -> Reply:
+def llama_cpp(body: dict[str, Any]) -> ServerReply:
     """Reply as `/completion`: one event per token, the counts in the last one, no `[DONE]`."""
     assert body["return_tokens"] is True
     assert body["cache_prompt"] is False
@@ -132,7 +132,7 @@ def llama_cpp(body: dict[str, Any]) -> Reply:
     return stream(part(0), PAUSE_S, *map(part, range(1, len(ids))), event(last))
 
 
-def text_only(body: dict[str, Any]) -> Reply:
+def text_only(body: dict[str, Any]) -> ServerReply:
     """Reply as a server without IDs, which drops unknown fields."""
     usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": 2}
     choice = {"index": 0, "text": "hello", "finish_reason": "length"}
@@ -141,7 +141,7 @@ def text_only(body: dict[str, Any]) -> Reply:
     return stream(event({"choices": [choice]}), event({"choices": [], "usage": usage}), DONE)
 
 
-def payloads(reply: Reply) -> list[Step]:
+def payloads(reply: ServerReply) -> list[Step]:
     """Return the steps of a reply, for a change by a test."""
     return list(reply.steps)
 

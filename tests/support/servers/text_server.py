@@ -7,7 +7,7 @@ A character is a token, as in the tokenizers of the tests. vLLM 0.32.0 (vllm/ent
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.servers.http_server import PAUSE_S, RESET, HttpServer, Reply, Step, event, json_reply
+from tests.support.servers.http_server import PAUSE_S, RESET, HttpServer, ServerReply, Step, event, json_reply
 from tests.support.servers.server_dialects import DONE, stream
 
 PATHS = {"openai": "/v1/completions", "openai-chat": "/v1/chat/completions"}
@@ -40,7 +40,7 @@ def chunk(body: Body, text: str | None, reason: str | None = None, **more: Any) 
 
 def response_in_pieces(
     body: Body, text: str, tokens: int | None = None, reason: str = "length", first: int = 1
-) -> Reply:
+) -> ServerReply:
     """Return a response of this text: the first characters, a pause, and the others one by one.
 
     Args:
@@ -62,30 +62,30 @@ def response_in_pieces(
     )
 
 
-def reply_text(body: Body) -> Reply:
+def reply_text(body: Body) -> ServerReply:
     """Reply as requested."""
     return response_in_pieces(body, response_text(prompt_of(body), body["max_tokens"]))
 
 
-def drops_ignore_eos(body: Body) -> Reply:
+def drops_ignore_eos(body: Body) -> ServerReply:
     return response_in_pieces(body, response_text(prompt_of(body), 3), reason="stop")
 
 
-def counts_wrongly(body: Body) -> Reply:
+def counts_wrongly(body: Body) -> ServerReply:
     text = response_text(prompt_of(body), body["max_tokens"])
     return response_in_pieces(body, text, tokens=2 * len(text))
 
 
-def without_usage(body: Body) -> Reply:
+def without_usage(body: Body) -> ServerReply:
     return reply_text({**body, "stream_options": {}})
 
 
-def with_empty_usage(body: Body) -> Reply:
+def with_empty_usage(body: Body) -> ServerReply:
     *steps, _, done = reply_text(body).steps
     return stream(*steps, event({"choices": [], "usage": {}}), done)
 
 
-def reasons_first(body: Body) -> Reply:
+def reasons_first(body: Body) -> ServerReply:
     text = response_text(prompt_of(body), body["max_tokens"])
     return stream(
         chunk(body, "", role="assistant"),
@@ -98,34 +98,34 @@ def reasons_first(body: Body) -> Reply:
     )
 
 
-def several_at_first(body: Body) -> Reply:
+def several_at_first(body: Body) -> ServerReply:
     return response_in_pieces(body, response_text(prompt_of(body), body["max_tokens"]), first=4)
 
 
-def is_silent(body: Body) -> Reply:
+def is_silent(body: Body) -> ServerReply:
     return response_in_pieces(body, "", reason="stop")
 
 
-def does_not_stream(body: Body) -> Reply:
+def does_not_stream(body: Body) -> ServerReply:
     return reply_text({**body, "stream": False})
 
 
-def refuses_unknown(body: Body) -> Reply:
+def refuses_unknown(body: Body) -> ServerReply:
     if unknown := {"ignore_eos", "min_tokens"} & body.keys():
         return json_reply({"detail": f"Unexpected fields in the request: {sorted(unknown)}"}, 422)
     return reply_text(body)
 
 
-def dies(body: Body) -> Reply:
+def dies(body: Body) -> ServerReply:
     steps: list[Step] = [*list(reply_text(body).steps)[:4], 0.01, RESET]
-    return Reply(steps, content_type="text/event-stream")
+    return ServerReply(steps, content_type="text/event-stream")
 
 
-def ends_early(body: Body) -> Reply:
-    return Reply(list(reply_text(body).steps)[:4], content_type="text/event-stream")
+def ends_early(body: Body) -> ServerReply:
+    return ServerReply(list(reply_text(body).steps)[:4], content_type="text/event-stream")
 
 
-def changed_stream(change: Callable[[list[Step]], list[Step]]) -> Callable[[Body], Reply]:
+def changed_stream(change: Callable[[list[Step]], list[Step]]) -> Callable[[Body], ServerReply]:
     """Return a server that changes the steps of each honest stream."""
     return lambda body: stream(*change(list(reply_text(body).steps)))
 
@@ -158,6 +158,6 @@ sends_pings = changed_stream(
 leaves_out_the_last_line = changed_stream(lambda steps: [*steps[:-1], b"data: [DONE]\n"])
 
 
-def text_server(name: str, make_reply: Callable[[Body], Reply] = reply_text, **more: Any) -> HttpServer:
+def text_server(name: str, make_reply: Callable[[Body], ServerReply] = reply_text, **more: Any) -> HttpServer:
     """Return a server of OpenAI's form that does not identify itself."""
     return HttpServer(PATHS[name], make_reply, more.pop("owner", "somebody"), **more)

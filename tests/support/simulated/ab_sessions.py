@@ -39,7 +39,7 @@ class Planted:
 
 
 @dataclass
-class Machine:
+class SimulatedMachine:
     """The noise of a session."""
 
     seed: int
@@ -124,7 +124,7 @@ class SimulatedSession:
 
 
 def session(
-    machine: Machine, *systems: Planted, qps: float = 8.0, max_time_s: float = 600.0, stops: bool = True
+    machine: SimulatedMachine, *systems: Planted, qps: float = 8.0, max_time_s: float = 600.0, stops: bool = True
 ) -> SimulatedSession:
     """Simulate a comparison with steps after each block."""
     elapsed_s, blocks, steps = 0.0, [], []
@@ -142,7 +142,9 @@ def session(
     return SimulatedSession(steps, elapsed_s)
 
 
-def session_in_turns(machine: Machine, *systems: Planted, qps: float = 3.0, pairs: int = 20) -> SimulatedSession:
+def session_in_turns(
+    machine: SimulatedMachine, *systems: Planted, qps: float = 3.0, pairs: int = 20
+) -> SimulatedSession:
     """Simulate systems that take turns in the order A B B A, with a look after each pair.
 
     The machine's shared noise is that of a block.
@@ -188,8 +190,8 @@ def print_errors(sessions: int = 2000) -> None:
         print(f"| {noise:.0%} | {together / sessions:.1%} | {turns / sessions:.1%} |", flush=True)
 
 
-def _machine(seed: int, noise: float) -> Machine:
-    return Machine(seed, query_noise=noise, shared_noise=noise, own_noise=noise / 4)
+def _machine(seed: int, noise: float) -> SimulatedMachine:
+    return SimulatedMachine(seed, query_noise=noise, shared_noise=noise, own_noise=noise / 4)
 
 
 def _changed_session(seed: int, noise: float, change: float) -> SimulatedSession:

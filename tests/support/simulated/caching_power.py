@@ -189,7 +189,7 @@ def _served(system: System, runs: tuple[CachingRun, ...]) -> Served:
 
 
 @dataclass
-class Machine:
+class CachingMachine:
     """The speed of a host over time: the completed work is piecewise linear."""
 
     moments_s: list[float] = field(default_factory=lambda: [0.0])
@@ -210,19 +210,19 @@ class Machine:
 
 Chance = np.random.Generator
 # Disturbance → function of a random generator and the undisturbed duration that returns the speed of the system
-Disturbance = Callable[[Chance, float], Machine]
+Disturbance = Callable[[Chance, float], CachingMachine]
 
 
-def _idle(chance: Chance, run_s: float) -> Machine:
-    return Machine()
+def _idle(chance: Chance, run_s: float) -> CachingMachine:
+    return CachingMachine()
 
 
-def _busy_loop(chance: Chance, run_s: float) -> Machine:
+def _busy_loop(chance: Chance, run_s: float) -> CachingMachine:
     """Let another process take half of the time, on and off.
 
     Each state lasts a tenth of a run to five runs on average.
     """
-    machine, busy = Machine(), bool(chance.integers(2))
+    machine, busy = CachingMachine(), bool(chance.integers(2))
     mean_s = run_s * 10 ** chance.uniform(-1, 0.7)
     for _ in range(200):
         machine.then(float(chance.exponential(mean_s)), 0.5 if busy else 1.0)
@@ -230,30 +230,30 @@ def _busy_loop(chance: Chance, run_s: float) -> Machine:
     return machine
 
 
-def _stop_in_reference(chance: Chance, run_s: float) -> Machine:
-    machine = Machine()
+def _stop_in_reference(chance: Chance, run_s: float) -> CachingMachine:
+    machine = CachingMachine()
     machine.then(run_s * chance.uniform(0, 1), 1.0)
     machine.then(STOP_S, 0.0)
     return machine
 
 
-def _stop_anywhere(chance: Chance, run_s: float) -> Machine:
-    machine = Machine()
+def _stop_anywhere(chance: Chance, run_s: float) -> CachingMachine:
+    machine = CachingMachine()
     machine.then((3 * run_s + 40) * chance.uniform(0, 1), 1.0)
     machine.then(STOP_S, 0.0)
     return machine
 
 
-def _slow_first_run(chance: Chance, run_s: float) -> Machine:
+def _slow_first_run(chance: Chance, run_s: float) -> CachingMachine:
     speed = chance.uniform(0.2, 0.8)
-    machine = Machine()
+    machine = CachingMachine()
     machine.then(run_s / speed * 1.05, speed)
     return machine
 
 
-def _ramp(chance: Chance, run_s: float) -> Machine:
+def _ramp(chance: Chance, run_s: float) -> CachingMachine:
     """Raise or lower the frequency by 30 % in the time of a quarter of a run to four runs."""
-    machine, end = Machine(), chance.choice((0.7, 1.3))
+    machine, end = CachingMachine(), chance.choice((0.7, 1.3))
     machine.then(run_s * chance.uniform(0, 2), 1.0)
     steps = 40
     lasts_s = run_s * 4 ** chance.uniform(-1, 1)
@@ -280,7 +280,7 @@ LOADS = ("idle", "busy loop")  # of the table of savings
 
 
 def _measure(
-    system: System, runs: tuple[CachingRun, ...], machine: Machine, now_s: float, chance: Chance
+    system: System, runs: tuple[CachingRun, ...], machine: CachingMachine, now_s: float, chance: Chance
 ) -> Measurement:
     served, run = _served(system, runs), runs[-1]
     count, offline = len(served.samples), system.scenario == "Offline"

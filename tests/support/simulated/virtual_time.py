@@ -16,7 +16,7 @@ from runs.rounds import CURRENT_ROUND
 from sut.dummy.dummy_engine import DummyEngine
 from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
-from tests.support.engines.fakes import FakeRequestLog, Response, Sample
+from tests.support.engines.fakes import FakeRequestLog, FakeResponse, FakeSample
 
 SEEDS = CURRENT_ROUND.seeds
 T = TypeVar("T")
@@ -79,18 +79,18 @@ class VirtualLoadgen:
     order: Sequence[int]  # sample indexes in the order of issue
     offsets_ns: Sequence[int]  # Server: issue times
     loop: JumpingLoop
-    QuerySampleResponse = Response
+    QuerySampleResponse = FakeResponse
 
     def __post_init__(self) -> None:
         self.answered: list[Answered] = []
         self._open = len(self.order)
         self._done = self.loop.create_future()
-        self._issue: Callable[[list[Sample]], None] = lambda _: None
+        self._issue: Callable[[list[FakeSample]], None] = lambda _: None
 
     def now_ns(self) -> int:
         return round(self.loop.time() * 1e9)
 
-    async def run(self, issue: Callable[[list[Sample]], None]) -> None:
+    async def run(self, issue: Callable[[list[FakeSample]], None]) -> None:
         """Issue all queries. Return after the last response."""
         self._issue = issue
         if self.scenario == "Offline":
@@ -104,14 +104,14 @@ class VirtualLoadgen:
 
     def _send(self, numbers: Sequence[int]) -> None:
         self.answered += [Answered(seq, int(self.order[seq]), self.now_ns()) for seq in numbers]
-        self._issue([Sample(seq + 1, int(self.order[seq])) for seq in numbers])  # a handle is never 0
+        self._issue([FakeSample(seq + 1, int(self.order[seq])) for seq in numbers])  # a handle is never 0
 
-    def FirstTokenComplete(self, responses: list[Response]) -> None:
+    def FirstTokenComplete(self, responses: list[FakeResponse]) -> None:
         for response in responses:
             sample = self.answered[response.id - 1]
             sample.first_ns, sample.first_ids = self.now_ns(), _ids(response)
 
-    def QuerySamplesComplete(self, responses: list[Response]) -> None:
+    def QuerySamplesComplete(self, responses: list[FakeResponse]) -> None:
         for response in responses:
             sample = self.answered[response.id - 1]
             sample.complete_ns, sample.ids, sample.count = self.now_ns(), _ids(response), response.n_tokens
@@ -122,7 +122,7 @@ class VirtualLoadgen:
             self._send([len(self.answered)])
 
 
-def _ids(response: Response) -> list[int]:
+def _ids(response: FakeResponse) -> list[int]:
     return list(memoryview(ctypes.string_at(response.data, response.size)).cast("i"))
 
 

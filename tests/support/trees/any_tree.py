@@ -14,7 +14,7 @@ from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND
-from tests.support.engines.null_sut import Spec
+from tests.support.engines.null_sut import NullRunSpec
 from tests.support.once import make_and_keep
 from tests.support.runs.recorded import recorded
 from tests.support.trees.clean_trees import MIN_DURATION_MS, describe_place, describe_system
@@ -35,16 +35,17 @@ AUDITS: dict[str, dict[str, object]] = {
     "TEST09": {"mode": 2, **_LOGS, "performance_issue_unique": 1, "sample_concatenate_permutation": 0},
 }
 # Benchmark, scenario, runs, audits
-_PLACES: tuple[tuple[str, str, Spec, tuple[str, ...]], ...] = (
+_PLACES: tuple[tuple[str, str, NullRunSpec, tuple[str, ...]], ...] = (
     ("resnet50", "SingleStream",
-     Spec("", "SingleStream", user_conf={"target_latency": 4, "min_query_count": 66}), ("TEST01", "TEST04")),
+     NullRunSpec("", "SingleStream", user_conf={"target_latency": 4, "min_query_count": 66}), ("TEST01", "TEST04")),
     # With queries for twice the minimum duration at 3 ms each, LoadGen ends by its duration.
-    ("resnet50", "MultiStream", Spec("", "MultiStream", user_conf={"target_latency": 4, "min_query_count": 70}), ()),
+    ("resnet50", "MultiStream",
+     NullRunSpec("", "MultiStream", user_conf={"target_latency": 4, "min_query_count": 70}), ()),
     ("stable-diffusion-xl", "Server",
-     Spec("", "Server", user_conf={"target_qps": 1000, "target_latency": 20_000, "min_query_count": 500}),
+     NullRunSpec("", "Server", user_conf={"target_qps": 1000, "target_latency": 20_000, "min_query_count": 500}),
      ("TEST01", "TEST04")),
     (WITH_TOKENS, "Offline",
-     Spec("", user_conf={"target_qps": 300, "min_query_count": SAMPLES}, latency_s=0.6), ("TEST07", "TEST09")),
+     NullRunSpec("", user_conf={"target_qps": 300, "min_query_count": SAMPLES}, latency_s=0.6), ("TEST07", "TEST09")),
 )  # fmt: skip
 # The official scripts read these from the detail log, or from the summary.
 _SCORE = {
@@ -55,7 +56,7 @@ _SCORE = {
 }
 
 
-def _runs() -> Iterator[tuple[str, Spec]]:
+def _runs() -> Iterator[tuple[str, NullRunSpec]]:
     for benchmark, scenario, spec, audits in _PLACES:
         for run in ("performance", "accuracy", *audits):
             yield (

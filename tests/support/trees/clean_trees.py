@@ -13,7 +13,7 @@ from compliance.trees.system_fields import FIELDS
 from compliance.trees.tree import Place, Tree
 from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
-from tests.support.engines.null_sut import Spec
+from tests.support.engines.null_sut import NullRunSpec
 from tests.support.official import shorten_benchmarks
 from tests.support.once import make_and_keep
 from tests.support.published import PUBLISHED
@@ -40,12 +40,12 @@ def shorten_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_benchmarks(monkeypatch, SAMPLES, MIN_DURATION_MS)
 
 
-def _short_runs() -> Iterator[tuple[str, Spec]]:
+def _short_runs() -> Iterator[tuple[str, NullRunSpec]]:
     for scenario, conf in _SETTINGS.items():
         for name in ("performance", "accuracy", "TEST06"):
             yield (
                 f"short-tree/{scenario}/{name}",
-                Spec(
+                NullRunSpec(
                     "",
                     scenario,
                     mode="AccuracyOnly" if name == "accuracy" else "PerformanceOnly",

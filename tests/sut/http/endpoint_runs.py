@@ -33,7 +33,7 @@ SERVERS: dict[str, Callable[[], HttpServer]] = {
 Events = list[tuple[str, Any]]
 
 
-class Listener(FakeSink):
+class WaitingListener(FakeSink):
     """A listener that knows when its request is over."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ async def failure_seen(engine: EndpointEngine) -> str:
     return await patiently(watch(), "the failure")
 
 
-async def _ended(engine: EndpointEngine, listeners: list[Listener]) -> None:
+async def _ended(engine: EndpointEngine, listeners: list[WaitingListener]) -> None:
     client = engine._client
     while client is not None and any(
         exchange._request.sink in listeners and not exchange._is_over for exchange in client.pool.busy()
@@ -82,7 +82,7 @@ async def _ended(engine: EndpointEngine, listeners: list[Listener]) -> None:
 
 async def responses(engine: EndpointEngine, prompts: list[list[int]]) -> list[Events]:
     """Send all prompts at once as timed queries. Return after the ends of the responses were checked."""
-    listeners = [Listener() for _ in prompts]
+    listeners = [WaitingListener() for _ in prompts]
     for seq, (prompt, listener) in enumerate(zip(prompts, listeners, strict=True)):
         engine.submit(Request(listener, prompt, 0, seq, seq, time.time_ns()))
     await patiently(asyncio.gather(*(listener.over.wait() for listener in listeners)), "the responses")

@@ -8,10 +8,10 @@ from typing import Any
 
 from sut.http.http_engine import EndpointEngine
 from tests.support.servers import server_dialects
-from tests.support.servers.http_server import RESET, HttpServer, Raw, Reply, Step, event, json_reply
+from tests.support.servers.http_server import RESET, HttpServer, Raw, ServerReply, Step, event, json_reply
 from tests.sut.http.endpoint_runs import PROMPTS, started_engine
 
-Change = Callable[[list[Step]], list[Step] | Reply]
+Change = Callable[[list[Step]], list[Step] | ServerReply]
 
 
 class HonestUntilTimed:
@@ -21,18 +21,18 @@ class HonestUntilTimed:
         self,
         change: Change,
         prompts: list[list[int]] = PROMPTS,
-        make_reply: Callable[[dict[str, Any]], Reply] = server_dialects.vllm,
+        make_reply: Callable[[dict[str, Any]], ServerReply] = server_dialects.vllm,
     ) -> None:
         self.change = change
         self._prompts = prompts
         self._make_reply = make_reply
 
-    def __call__(self, body: dict[str, Any]) -> Reply:
+    def __call__(self, body: dict[str, Any]) -> ServerReply:
         reply = self._make_reply(body)
         if next(body[name] for name in ("prompt", "token_ids", "input_ids") if name in body) not in self._prompts:
             return reply
         made = self.change(server_dialects.payloads(reply))
-        return made if isinstance(made, Reply) else Reply(made, content_type=reply.content_type)
+        return made if isinstance(made, ServerReply) else ServerReply(made, content_type=reply.content_type)
 
 
 @contextlib.asynccontextmanager
@@ -77,18 +77,18 @@ def _other_ids(ids: list[Any]) -> Change:
     return change
 
 
-def _compressed(steps: list[Step]) -> Reply:
+def _compressed(steps: list[Step]) -> ServerReply:
     data = gzip.compress(b"".join(step for step in steps if isinstance(step, bytes)))
-    return Reply([data], content_type=server_dialects.EVENT_STREAM, headers=("content-encoding: gzip",))
+    return ServerReply([data], content_type=server_dialects.EVENT_STREAM, headers=("content-encoding: gzip",))
 
 
 def _bare(*data: bytes) -> Change:
-    return lambda _: Reply([Raw(one) for one in data], head=False)
+    return lambda _: ServerReply([Raw(one) for one in data], head=False)
 
 
-def _until_it_closes(steps: list[Step]) -> Reply:
+def _until_it_closes(steps: list[Step]) -> ServerReply:
     head = b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-    return Reply([Raw(head), *[Raw(step) for step in steps if isinstance(step, bytes)]], head=False)
+    return ServerReply([Raw(head), *[Raw(step) for step in steps if isinstance(step, bytes)]], head=False)
 
 
 REDIRECT = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
@@ -106,9 +106,9 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "HTTP/1.0 until the connection is closed": (_until_it_closes, "the server closed the connection"),
     "nothing at all": (_bare(), "the server closed the connection"),
     "429": (lambda _: json_reply({"error": "too many requests"}, 429), 'status 429: {"error": "too many requests"}'),
-    "503 empty body": (lambda _: Reply([], 503), "status 503: empty body"),
-    "503 cut off": (lambda _: Reply([b"first line\nsecond", RESET], 503), "status 503: first line"),
-    "500 as a page": (lambda _: Reply([b"<html>\nmore"], 500, "text/html"), "status 500: <html>"),
+    "503 empty body": (lambda _: ServerReply([], 503), "status 503: empty body"),
+    "503 cut off": (lambda _: ServerReply([b"first line\nsecond", RESET], 503), "status 503: first line"),
+    "500 as a page": (lambda _: ServerReply([b"<html>\nmore"], 500, "text/html"), "status 500: <html>"),
     "200, but no stream": (lambda _: json_reply({"choices": []}), "is application/json, not text/event-stream"),
     "reset in the middle": (lambda steps: [steps[0], 0.01, RESET], "closed|reset"),
     "end in the middle": (lambda steps: [steps[0]], "ends after 1 IDs without a finish reason"),
@@ -138,7 +138,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
         "head is larger than 64 KiB",
     ),
     "words that steer a terminal": (
-        lambda _: Reply([b'{"error": "\x1b]0;owned\x07\xc2\x9b2J"}'], 400),
+        lambda _: ServerReply([b'{"error": "\x1b]0;owned\x07\xc2\x9b2J"}'], 400),
         r'status 400: {"error": "\x1b]0;owned\x07\x9b2J"}',
     ),
     "no HTTP": (lambda steps: [steps[0], Raw(b"zz\r\nno chunk\r\n")], "not an HTTP response"),
@@ -192,5 +192,5 @@ def cut(data: list[Step], sizes: int) -> list[Step]:
     return [content[place : place + sizes] for place in range(0, len(content), sizes)]
 
 
-def in_events(steps: list[Step], **reply: Any) -> Reply:
-    return Reply(steps, content_type=server_dialects.EVENT_STREAM, **reply)
+def in_events(steps: list[Step], **reply: Any) -> ServerReply:
+    return ServerReply(steps, content_type=server_dialects.EVENT_STREAM, **reply)

@@ -8,16 +8,16 @@ import pytest
 from sut.http.address import ServerAddress
 from sut.http.connection import FIRST_DELAY_S, ConnectionPool
 from tests.support.servers import server_dialects
-from tests.support.servers.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, response_ids
+from tests.support.servers.http_server import PAUSE_S, HttpServer, Raw, ServerReply, Step, response_ids
 from tests.support.servers.manipulations import ROWS
 from tests.sut.http.endpoint_runs import PROMPTS, failure_seen, probe_server, responses, started_engine
 from tests.sut.http.faults import Change, cut, engine_of_faulty_server, in_events
 
 
-def _http_1_0(steps: list[Step]) -> Reply:
+def _http_1_0(steps: list[Step]) -> ServerReply:
     events = b"".join(step for step in steps if isinstance(step, bytes))
     head = b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(events)
-    return Reply([Raw(head + bytes(steps[0])), PAUSE_S, Raw(events[len(bytes(steps[0])) :])], head=False)  # type: ignore[arg-type]  # an event
+    return ServerReply([Raw(head + bytes(steps[0])), PAUSE_S, Raw(events[len(bytes(steps[0])) :])], head=False)  # type: ignore[arg-type]  # an event
 
 
 HARMLESS: dict[str, Change] = {
@@ -100,13 +100,13 @@ async def test_a_server_that_closes_connections_is_contacted_less_often(
 
 @pytest.mark.parametrize("name", ROWS)
 async def test_each_proxy_manipulation_fails_or_is_recorded(name: str) -> None:
-    def metrics() -> Reply:
+    def metrics() -> ServerReply:
         """Return a counter of the tokens that the server generates."""
         made = sum(
             len(response_ids(body["prompt"], body["max_tokens"], body["min_tokens"], body["stop_token_ids"]))
             for body in server.requests
         )
-        return Reply([f"# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {made}\n".encode()])
+        return ServerReply([f"# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {made}\n".encode()])
 
     async with HttpServer("/v1/completions", server_dialects.vllm, "vllm", {"/metrics": metrics}) as server:
         await probe_server(server.url, ROWS[name])

@@ -12,7 +12,7 @@ from sut.http.http_engine import EndpointEngine
 from tests.support.processes.patience import patiently
 from tests.support.servers import server_dialects
 from tests.support.servers.http_server import HttpServer, MakeReply, response_ids
-from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, ask_all, started_engine
+from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, WaitingListener, ask_all, started_engine
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -125,7 +125,7 @@ def test_an_unreachable_server_is_refused() -> None:
 
 async def test_requests_may_have_different_output_lengths() -> None:
     async with SERVERS["vllm"]() as server, started_engine(server.url) as engine:
-        listeners = [Listener() for _ in range(3)]
+        listeners = [WaitingListener() for _ in range(3)]
         for seq, (listener, lengths) in enumerate(zip(listeners, [(3, 3), None, (5, 5)], strict=True)):
             engine.submit(Request(listener, [7, 8], 0, seq, seq, output_lengths=lengths))
         await patiently(asyncio.gather(*(listener.over.wait() for listener in listeners)), "the responses")

@@ -9,7 +9,7 @@ import pytest
 from sut.http import exchange
 from sut.http.http_engine import EndpointEngine
 from tests.support.servers import server_dialects
-from tests.support.servers.http_server import HANG, PAUSE_S, RESET, HttpServer, Raw, Reply, Step, serving
+from tests.support.servers.http_server import HANG, PAUSE_S, RESET, HttpServer, Raw, ServerReply, Step, serving
 from tests.sut.http.endpoint_runs import PROMPTS, SERVERS, failure_of, failure_seen, responses, started_engine
 from tests.sut.http.faults import (
     FAULTS,
@@ -106,8 +106,8 @@ async def test_a_response_that_stalls_fails(kept: int, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("with_head", [True, False])
 async def test_a_missing_response_fails_although_others_arrive(with_head: bool) -> None:
-    def change(_: list[Step]) -> Reply:
-        return in_events([b": wait\n\n", HANG]) if with_head else Reply([Raw(b""), HANG], head=False)
+    def change(_: list[Step]) -> ServerReply:
+        return in_events([b": wait\n\n", HANG]) if with_head else ServerReply([Raw(b""), HANG], head=False)
 
     async with engine_of_faulty_server(change, PROMPTS[:1], silence_s=2.0) as engine:
         lost = asyncio.ensure_future(responses(engine, PROMPTS[:1]))

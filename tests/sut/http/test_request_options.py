@@ -19,7 +19,7 @@ from sut.http.secret_options import body_fields, body_reference, header_referenc
 from sut.http.tokenizer import BYTES
 from tests.conftest import run_here
 from tests.support.servers import server_dialects
-from tests.support.servers.http_server import HttpServer, Reply, json_reply
+from tests.support.servers.http_server import HttpServer, ServerReply, json_reply
 from tests.support.servers.text_server import reply_text, text_server
 from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, failure_of, responses, started_engine
 
@@ -146,7 +146,7 @@ def test_a_parameter_can_be_renamed_only_to_a_new_name(option: str) -> None:
 
 
 def _only_max_completion_tokens(words: str) -> Any:
-    def make_reply(body: Body) -> Reply:
+    def make_reply(body: Body) -> ServerReply:
         if "max_tokens" in body:
             return json_reply({"error": {"message": words}}, 400)
         return reply_text({**body, "max_tokens": body["max_completion_tokens"]})
@@ -186,11 +186,11 @@ async def test_a_too_large_max_tokens_suggests_no_rename() -> None:
     assert "--api-rename max_tokens=" not in refused.value.fix
 
 
-async def _failure(reply: Reply, name: str = "openai-chat", **more: Any) -> HarnessError:
+async def _failure(reply: ServerReply, name: str = "openai-chat", **more: Any) -> HarnessError:
     honest = reply_text if DIALECTS[name].sends_text else server_dialects.vllm
     request_count = 0
 
-    def reply_with_status(body: Body) -> Reply:
+    def reply_with_status(body: Body) -> ServerReply:
         nonlocal request_count
         request_count += 1
         return honest(body) if request_count <= (2 if name.startswith("openai") else 3) else reply
@@ -219,7 +219,7 @@ async def test_each_success_status_is_accepted(status: int, name: str) -> None:
 @pytest.mark.parametrize("name", ["openai-chat", "vllm"])
 async def test_a_redirect_names_its_target_and_the_new_url(status: int, name: str) -> None:
     target = f"https://other.example{DIALECTS[name].path}"
-    error = await _failure(Reply([], status, headers=(f"location: {target}",)), name)
+    error = await _failure(ServerReply([], status, headers=(f"location: {target}",)), name)
     assert f"status {status}: the server redirects to {target}" in error.message
     assert f"--api-server https://other.example:443{DIALECTS[name].path}" in error.fix
 
@@ -241,7 +241,7 @@ def test_the_url_after_a_redirect_is_proposed(path: str, location: str, fix: str
 @pytest.mark.parametrize("status", [400, 404, 413, 429, 500, 503])
 @pytest.mark.parametrize("name", ["openai-chat", "vllm"])
 async def test_a_log_is_named_only_if_it_exists(status: int, name: str) -> None:
-    error = await _failure(Reply([b"x"], status), name)
+    error = await _failure(ServerReply([b"x"], status), name)
     assert f"status {status}: x" in error.message
     assert "log" not in error.fix
     assert error.fix
@@ -272,5 +272,5 @@ def test_contradicting_options_are_refused(options: Body, monkeypatch: pytest.Mo
 
 
 async def test_a_late_response_ends_the_run_at_the_timeout() -> None:
-    error = await _failure(Reply([b": wait\n\n", 30.0], content_type="text/event-stream"), request_timeout_s=0.5)
+    error = await _failure(ServerReply([b": wait\n\n", 30.0], content_type="text/event-stream"), request_timeout_s=0.5)
     assert "no complete response within 0.5 s (--request-timeout)" in error.message

@@ -15,10 +15,18 @@ from sut.http.tokenizer import BYTES
 from tests.support.processes.patience import patiently
 from tests.support.runs.http_campaign import make_model
 from tests.support.servers import text_server as text
-from tests.support.servers.http_server import PAUSE_S, RESET, Reply, Step, event
+from tests.support.servers.http_server import PAUSE_S, RESET, ServerReply, Step, event
 from tests.support.servers.server_dialects import DONE
 from tests.support.servers.text_server import PATHS, Body, chunk, text_server
-from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, failure_of, responses, started_engine
+from tests.sut.http.endpoint_runs import (
+    PROMPTS,
+    SAMPLING,
+    SERVERS,
+    WaitingListener,
+    failure_of,
+    responses,
+    started_engine,
+)
 from tests.sut.http.test_text import EXACT, TimedListener, ask_text_server, engine_of_text_server
 
 
@@ -38,12 +46,12 @@ class DelayedEnd:
         self._make_reply, self._kept, self._honest, self._rest = make_reply, kept, honest, rest
         self._requests = 0
 
-    def __call__(self, body: Body) -> Reply:
-        reply: Reply = self._make_reply(body)
+    def __call__(self, body: Body) -> ServerReply:
+        reply: ServerReply = self._make_reply(body)
         self._requests += 1
         if self._requests <= self._honest:
             return reply
-        return Reply(self._steps(list(reply.steps)), content_type=reply.content_type)  # type: ignore[arg-type]
+        return ServerReply(self._steps(list(reply.steps)), content_type=reply.content_type)  # type: ignore[arg-type]
 
     async def _steps(self, steps: list[Step]) -> AsyncIterator[Step]:
         kept = len(steps) - self._kept
@@ -104,9 +112,9 @@ async def test_token_gaps_are_recorded_only_for_streamed_responses(name: str) ->
     server = text_server("openai-chat") if name == "openai-chat" else SERVERS[name]()
     more: dict[str, Any] = {"sampling": EXACT, "model_path": BYTES} if name == "openai-chat" else {}
     async with server, started_engine(server.url, **more) as engine:
-        request = Request(Listener(), PROMPTS[0], 0, 0, 0, 1)
+        request = Request(WaitingListener(), PROMPTS[0], 0, 0, 0, 1)
         engine.submit(request)
-        assert isinstance(request.sink, Listener)
+        assert isinstance(request.sink, WaitingListener)
         await patiently(request.sink.over.wait(), "the response")
     gaps = request.token_gaps_ns
     if name == "vllm":

@@ -17,21 +17,21 @@ from sut.http.tokenizer import BYTES, load_text_tokenizer
 from tests.support.processes.patience import patiently
 from tests.support.runs.http_campaign import make_model
 from tests.support.servers import text_server as text
-from tests.support.servers.http_server import PAUSE_S, HttpServer, Reply, json_reply
+from tests.support.servers.http_server import PAUSE_S, HttpServer, ServerReply, json_reply
 from tests.support.servers.text_server import PATHS, response_text, text_server
 from tests.sut.http.endpoint_runs import (
     PROMPTS,
     SAMPLING,
     SERVERS,
     Events,
-    Listener,
+    WaitingListener,
     failure_of,
     responses,
     started_engine,
 )
 
 EXACT = SAMPLING.model_copy(update={"min_tokens": 8})
-MakeReply = Callable[[dict[str, Any]], Reply]
+MakeReply = Callable[[dict[str, Any]], ServerReply]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ class HonestAtFirst:
     def __init__(self, make_reply: MakeReply) -> None:
         self._make_reply, self._requests = make_reply, 0
 
-    def __call__(self, body: dict[str, Any]) -> Reply:
+    def __call__(self, body: dict[str, Any]) -> ServerReply:
         self._requests += 1
         return text.reply_text(body) if self._requests <= 2 else self._make_reply(body)
 
@@ -109,7 +109,7 @@ async def test_text_is_tokenized_by_the_tokenizer_of_the_model(dialect: str, str
     assert not [note for note in observed.notes if "responses have" in note or " reports " in note or "chunks" in note]
 
 
-class TimedListener(Listener):
+class TimedListener(WaitingListener):
     """A listener that records the time to the first token at the client's reads."""
 
     ttft_ns = 0

@@ -12,9 +12,9 @@ import psutil
 
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.record.requests_log import read_request_table
-from tools.gpu.harness import Load, MeasuredRun, finish, run, server_load, start
+from tools.gpu.harness import MeasuredRun, RunLoad, finish, run, server_load, start
 from tools.gpu.inputs import large_model, small_model
-from tools.gpu.stage import Stage
+from tools.gpu.stage import GpuStage
 from tools.gpu.stages.offline import offline_rate
 from tools.gpu.stages.processes import engine_core, until_running
 
@@ -24,7 +24,7 @@ FAST_RATE = 300.0  # queries/s of the small model, at which the loop's work domi
 _WAITING = re.compile(r"\b(select|poll|wait|epoll|_recv|recv_multipart|sleep|acquire|futex)\b")
 
 
-def measure(stage: Stage) -> None:
+def measure(stage: GpuStage) -> None:
     """Run the stage."""
     rate = stage.step("rate", 1, lambda: offline_rate(stage))
     if rate is None:
@@ -36,13 +36,13 @@ def measure(stage: Stage) -> None:
         report_lateness(stage, "profiled", finished)
     if not stage.options.small:
         conf: dict[str, object] = {"min_duration": 20_000, "min_query_count": 459, "target_qps": FAST_RATE}
-        fast = Load({**small_model(stage), "scenario": "Server", "total_sample_count": 512}, conf)
+        fast = RunLoad({**small_model(stage), "scenario": "Server", "total_sample_count": 512}, conf)
         finished = stage.step("fast", 70, lambda: run(stage, "fast", fast))
         if finished is not None:
             report_lateness(stage, "fast", finished)
 
 
-def profile(stage: Stage, load: Load, seconds: float) -> MeasuredRun:
+def profile(stage: GpuStage, load: RunLoad, seconds: float) -> MeasuredRun:
     """Run, and profile the run's process and the engine's process with py-spy."""
     started = start(stage, "profiled", load)
     progress = until_running(stage, started, lambda progress: progress.elapsed_s > seconds / 6)
@@ -90,7 +90,7 @@ def hottest(path: Path, count: int = 8) -> list[str]:
     return [f"{100 * samples / total:4.1f} %  {function[:120]}" for function, samples in own_samples.most_common(count)]
 
 
-def report_lateness(stage: Stage, name: str, finished: MeasuredRun) -> None:
+def report_lateness(stage: GpuStage, name: str, finished: MeasuredRun) -> None:
     """Report the delay of LoadGen's issues against the schedule, which follows from the seed."""
     settings = finished.result.in_force
     issued_ns = np.sort(read_request_table(finished.run.requests).issue_ns)

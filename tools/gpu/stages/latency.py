@@ -2,7 +2,7 @@
 
 from tools.gpu.harness import run, server_load
 from tools.gpu.inputs import Inputs, large_model, with_arguments
-from tools.gpu.stage import Stage
+from tools.gpu.stage import GpuStage
 from tools.gpu.stages.offline import offline_rate
 
 # Scenario → the first tried share, the next share after VALID, and the next share after INVALID.
@@ -10,7 +10,7 @@ SHARES = {"Server": (0.90, 0.95, 0.80), "Interactive": (0.75, 0.82, 0.60)}
 FEW_TOKENS = 4096  # tokens per step: steps with prompts are shorter, so output tokens wait less
 
 
-def measure(stage: Stage) -> None:
+def measure(stage: GpuStage) -> None:
     """Try two rates in each scenario, and one rate with a smaller token budget."""
     rate = stage.step("rate", 1, lambda: offline_rate(stage))
     if rate is None:
@@ -26,7 +26,7 @@ def measure(stage: Stage) -> None:
     _try(stage, fewer, "Interactive", share, rate, seconds, f"Interactive-{share:.2f}-{FEW_TOKENS}")
 
 
-def highest_valid(stage: Stage, inputs: Inputs, scenario: str, rate: float, seconds: float) -> float:
+def highest_valid(stage: GpuStage, inputs: Inputs, scenario: str, rate: float, seconds: float) -> float:
     """Return the higher VALID share of two tried shares; 0 if both are INVALID."""
     best, (share, higher, lower) = 0.0, SHARES[scenario]
     for _ in range(2):
@@ -39,7 +39,7 @@ def highest_valid(stage: Stage, inputs: Inputs, scenario: str, rate: float, seco
 
 
 def _try(
-    stage: Stage, inputs: Inputs, scenario: str, share: float, rate: float, seconds: float, name: str
+    stage: GpuStage, inputs: Inputs, scenario: str, share: float, rate: float, seconds: float, name: str
 ) -> str | None:
     """Return the verdict of a run at a share of the rate."""
     load = server_load(stage, inputs, scenario, share * rate, seconds)

@@ -11,9 +11,9 @@ from typing import Any
 from qsl.dataset import load_dataset
 from runs.files.writing import write_json
 from runs.record.requests_log import read_request_table
-from tools.gpu.harness import Load, MeasuredRun, offline_load, run
+from tools.gpu.harness import MeasuredRun, RunLoad, offline_load, run
 from tools.gpu.inputs import Inputs, large_model
-from tools.gpu.stage import Precision, Skipped, Stage
+from tools.gpu.stage import GpuStage, Precision, Skipped
 from tools.peers.support.llm_server import WARM_UP_ANEW, llm_server
 from tools.peers.support.peer_runs import engine_plan
 
@@ -22,7 +22,7 @@ PUBLISHED = "published in v5.1, FP8, tokens/s: 1 H100 Offline 5,777, Server 5,10
 _RATES = "rates.json"  # samples/s by precision, for the later stages
 
 
-def measure(stage: Stage) -> None:
+def measure(stage: GpuStage) -> None:
     """Measure a run and `LLM.generate` in each precision; the most important precision is last and longest."""
     small = stage.options.small
     plans: list[tuple[Precision, int, bool]] = [("bf16", 1536, True), ("fp8", 3072, True), ("fp8kv", 3072, False)]
@@ -36,7 +36,7 @@ def measure(stage: Stage) -> None:
     stage.say(f"   {PUBLISHED}")
 
 
-def repeat(stage: Stage) -> None:
+def repeat(stage: GpuStage) -> None:
     """Measure three more pairs, to show the variation."""
     inputs = large_model(stage, stage.options.precision)
     for number in range(1, 4):
@@ -44,7 +44,7 @@ def repeat(stage: Stage) -> None:
         pair(stage, f"{stage.options.precision}-{number}", load, compared=True)
 
 
-def pair(stage: Stage, name: str, load: Load, compared: bool) -> float | None:
+def pair(stage: GpuStage, name: str, load: RunLoad, compared: bool) -> float | None:
     """Measure a run, and `LLM.generate` with its prompts; return the run's rate."""
     finished = stage.step(f"run {name}", 20 if stage.options.dummy else 150, lambda: run(stage, f"run-{name}", load))
     if finished is None:
@@ -54,7 +54,7 @@ def pair(stage: Stage, name: str, load: Load, compared: bool) -> float | None:
     return finished.rate
 
 
-def _compare(stage: Stage, name: str, finished: MeasuredRun, inputs: Inputs) -> None:
+def _compare(stage: GpuStage, name: str, finished: MeasuredRun, inputs: Inputs) -> None:
     rate = generate_rate(stage, f"generate-{name}", finished, inputs)
     tokens = rate * (finished.result.output_tokens_mean or 0.0)
     stage.say(f"   generate-{name}: LLM.generate {rate:.2f} samples/s, {tokens:,.0f} tokens/s")
@@ -63,7 +63,7 @@ def _compare(stage: Stage, name: str, finished: MeasuredRun, inputs: Inputs) -> 
     stage.keep(f"ratio {name}", finished.rate / rate)
 
 
-def generate_rate(stage: Stage, name: str, finished: MeasuredRun, inputs: Inputs) -> float:
+def generate_rate(stage: GpuStage, name: str, finished: MeasuredRun, inputs: Inputs) -> float:
     """Return the samples/s of one call of `LLM.generate`."""
     if stage.options.dummy:
         raise Skipped("a rehearsal with the dummy engine has no vLLM")
@@ -77,17 +77,17 @@ def generate_rate(stage: Stage, name: str, finished: MeasuredRun, inputs: Inputs
         return len(prompts) / server.ask("all")[0]
 
 
-def _rates(stage: Stage) -> dict[str, Any]:
+def _rates(stage: GpuStage) -> dict[str, Any]:
     path = stage.work / _RATES
     rates: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return rates
 
 
-def _remember(stage: Stage, precision: str, rate: float) -> None:
+def _remember(stage: GpuStage, precision: str, rate: float) -> None:
     write_json(stage.work / _RATES, {**_rates(stage), precision: rate})
 
 
-def offline_rate(stage: Stage) -> float:
+def offline_rate(stage: GpuStage) -> float:
     """Return the Offline rate of this machine, for stages that use shares of it.
 
     Raises:

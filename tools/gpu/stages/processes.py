@@ -7,13 +7,13 @@ import psutil
 
 from runs.errors import ExecutionError
 from runs.record.progress import Progress, read_progress
-from tools.gpu.harness import Started
-from tools.gpu.stage import Stage
+from tools.gpu.harness import StartedCommand
+from tools.gpu.stage import GpuStage
 
 POLL_S = 0.2
 
 
-def until_running(stage: Stage, started: Started, far_enough: Callable[[Progress], bool]) -> Progress:
+def until_running(stage: GpuStage, started: StartedCommand, far_enough: Callable[[Progress], bool]) -> Progress:
     """Wait until LoadGen has run for a time or issued queries; return the progress.
 
     Raises:

@@ -8,10 +8,10 @@ from functools import partial
 from runs.errors import ExecutionError
 from runs.harness import HARNESS_ROOT
 from tools.gpu.gpu_load import query_gpu
-from tools.gpu.harness import Load, Started, finish, finish_audit, offline_load, report_command, run, start
+from tools.gpu.harness import RunLoad, StartedCommand, finish, finish_audit, offline_load, report_command, run, start
 from tools.gpu.inputs import REHEARSAL_ROWS, SMALL_ROWS, Inputs, small_model, with_arguments
 from tools.gpu.probe import FAILED
-from tools.gpu.stage import ALWAYS, Stage
+from tools.gpu.stage import ALWAYS, GpuStage
 
 PROBE_S = 150
 _DEVICE = "name,memory.total,memory.used,driver_version,power.limit"
@@ -20,7 +20,7 @@ _DEVICE = "name,memory.total,memory.used,driver_version,power.limit"
 _SHARE = {"gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 2 << 30}
 
 
-def measure(stage: Stage) -> None:
+def measure(stage: GpuStage) -> None:
     """Run the stage."""
     small, dummy = stage.options.small, stage.options.dummy
     if not small:
@@ -45,7 +45,7 @@ def measure(stage: Stage) -> None:
     stage.step("results", 10, lambda: report_command(stage, "results", "results", str(stage.folder), lines=9))
 
 
-def probe(stage: Stage) -> None:
+def probe(stage: GpuStage) -> None:
     """Report the GPU and the findings of the probe."""
     stage.say(f"   {query_gpu(_DEVICE)}")
     command = [sys.executable, "-m", "tools.gpu.probe"]
@@ -59,7 +59,7 @@ def probe(stage: Stage) -> None:
         stage.say(f"{'!!' if text.startswith(FAILED) else '  '} probe, {name}: {text}")
 
 
-def _loads(stage: Stage, inputs: Inputs, rows: int) -> dict[str, Load]:
+def _loads(stage: GpuStage, inputs: Inputs, rows: int) -> dict[str, RunLoad]:
     """Return a load of each kind except Offline performance."""
     small = stage.options.small
     shared = inputs if small else with_arguments(inputs, **_SHARE)
@@ -73,21 +73,21 @@ def _loads(stage: Stage, inputs: Inputs, rows: int) -> dict[str, Load]:
     audit = offline_load(shared, rows, test="TEST06")
     return {
         "accuracy": offline_load(shared, rows, accuracy=True),
-        "server": Load({**few, "scenario": "Server"}, server),
-        "interactive": Load({**few, "scenario": "Interactive"}, server),
-        "single": Load({**shared, "scenario": "SingleStream", "total_sample_count": 64}, single),
-        "test06": Load(audit.options, audit.conf, "audit"),
+        "server": RunLoad({**few, "scenario": "Server"}, server),
+        "interactive": RunLoad({**few, "scenario": "Interactive"}, server),
+        "single": RunLoad({**shared, "scenario": "SingleStream", "total_sample_count": 64}, single),
+        "test06": RunLoad(audit.options, audit.conf, "audit"),
     }
 
 
-def _together(stage: Stage, loads: dict[str, Load], names: list[str]) -> None:
+def _together(stage: GpuStage, loads: dict[str, RunLoad], names: list[str]) -> None:
     """Start runs together, and report each."""
     started = {name: start(stage, name, loads[name]) for name in names}
     for name, process in started.items():
         stage.step(name, ALWAYS, partial(_report, stage, name, loads[name], process))
 
 
-def _report(stage: Stage, name: str, load: Load, started: Started) -> None:
+def _report(stage: GpuStage, name: str, load: RunLoad, started: StartedCommand) -> None:
     if load.command == "audit":
         finish_audit(stage, name, started)
     else:

@@ -18,7 +18,7 @@ from .programs import VLLM
 
 
 @dataclass(frozen=True)
-class Load:
+class ClientLoad:
     """A load: requests at random times (Poisson), each with the same number of output tokens."""
 
     url: str
@@ -47,7 +47,7 @@ class LoadClient:
 
     name: str
     program: str  # its name on PATH
-    arguments: Callable[[Load, Path], list[str]]  # arguments of a run with its files in a folder
+    arguments: Callable[[ClientLoad, Path], list[str]]  # arguments of a run with its files in a folder
     read: Callable[[Path], Speed]  # reads the result in that folder
     variable: str | None = None  # environment variable with the path of the program
     environment: dict[str, str] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class LoadClient:
         return os.environ.get(self.variable or "") or shutil.which(self.program)
 
 
-def _harness(load: Load, folder: Path) -> list[str]:
+def _harness(load: ClientLoad, folder: Path) -> list[str]:
     options: dict[str, Any] = {"scenario": "Server", "api_server": load.url, "model_path": "bytes"}
     conf: dict[str, object] = {"min_duration": 1, "min_query_count": load.requests, "target_qps": load.rate}
     return ["main.py", *run_arguments(RunDir(folder / "run"), options, conf)]
@@ -82,7 +82,7 @@ def _read_harness(folder: Path) -> Speed:
     )
 
 
-def _vllm(load: Load, folder: Path) -> list[str]:
+def _vllm(load: ClientLoad, folder: Path) -> list[str]:
     return [
         *("bench", "serve", "--backend", "openai", "--base-url", load.url, "--model", load.model),
         *("--tokenizer", str(load.tokenizer), "--dataset-name", "custom", "--dataset-path", str(load.prompts)),
@@ -103,7 +103,7 @@ def _read_vllm(folder: Path) -> Speed:
     )
 
 
-def _aiperf(load: Load, folder: Path) -> list[str]:
+def _aiperf(load: ClientLoad, folder: Path) -> list[str]:
     return [
         *("profile", "--model", load.model, "--url", load.url, "--endpoint-type", "completions", "--streaming"),
         *("--tokenizer", str(load.tokenizer), "--use-server-token-count", "--use-legacy-max-tokens"),
@@ -127,7 +127,7 @@ def _read_aiperf(folder: Path) -> Speed:
     )
 
 
-def _guidellm(load: Load, folder: Path) -> list[str]:
+def _guidellm(load: ClientLoad, folder: Path) -> list[str]:
     target = f"target={load.url},model={load.model}"
     return [
         *(

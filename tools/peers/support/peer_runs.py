@@ -22,7 +22,7 @@ RUN_TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedPeer:
     """A finished run."""
 
     run: RunDir
@@ -41,7 +41,7 @@ class Finished:
         return self.reported.samples_per_second or 0.0
 
 
-def offline_run(place: Path, options: dict[str, Any], samples: int) -> Finished:
+def offline_run(place: Path, options: dict[str, Any], samples: int) -> FinishedPeer:
     """Return the options of an Offline run with a number of samples. It has the edge key, because the datacenter key
     has a minimum of 13,368.
     """
@@ -54,7 +54,7 @@ def one_query(samples: int) -> dict[str, object]:
     return {"min_duration": 1, "min_query_count": samples, "target_qps": 1}
 
 
-def execute_run(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> Finished:
+def execute_run(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> FinishedPeer:
     """Run `main.py` with these options.
 
     Args:
@@ -68,7 +68,7 @@ def execute_run(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -
     with started_run(run, options, conf) as process, contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(RUN_TIMEOUT_S)
     check_end(process, run, ExitCode.OK, ExitCode.NEGATIVE)
-    return Finished(run, read_result(run.result), read_request_table(run.requests))
+    return FinishedPeer(run, read_result(run.result), read_request_table(run.requests))
 
 
 @contextlib.contextmanager

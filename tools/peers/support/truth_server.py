@@ -21,7 +21,7 @@ PRIORITY = -10  # a busy client must not delay the server; needs a privilege
 
 
 @dataclass(frozen=True)
-class Completion:
+class LoggedCompletion:
     """A line of the server's log. Times are in ns of CLOCK_MONOTONIC."""
 
     read: int  # time at which the request was complete
@@ -84,6 +84,6 @@ def truth_server(program: Path, log: Path, ttft_ms: float, tpot_ms: float) -> It
         yield url
 
 
-def read_log(log: Path) -> list[Completion]:
+def read_log(log: Path) -> list[LoggedCompletion]:
     """Return the completions of a server that has ended, in the order of their requests."""
-    return [Completion(**orjson.loads(line)) for line in log.read_bytes().splitlines()]
+    return [LoggedCompletion(**orjson.loads(line)) for line in log.read_bytes().splitlines()]
