@@ -22,7 +22,7 @@ from runs.rounds import Round
 if TYPE_CHECKING:  # The modules of the sources import this module.
     from compliance.results.scoring import ScoreSources
 
-CommandName = Literal["verify", "check", "submit", "signoff"]
+CommandName = Literal["verify", "gate", "check", "submit", "signoff"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Source(NamedTuple):
     function: str  # "module:function"
     name: str  # program that wrote the paths, for messages
     reads: Callable[[Path], bool]
-    refused: tuple[str, ...]  # options that it cannot apply
+    refused: tuple[str, ...] = ()  # options that it cannot apply
     only: tuple[str, ...] = ()  # options that no other function of the command can apply
 
 
@@ -80,7 +80,7 @@ def _is_bench(path: Path) -> bool:
 
 _ENDPOINTS, _SEED_SETS = "MLPerf Endpoints", ("--seed-sets",)
 # The function for LoadGen's runs and trees, and the functions for other paths.
-SOURCES: dict[CommandName, tuple[str, tuple[Source, ...]]] = {
+FUNCTIONS: dict[CommandName, tuple[str, tuple[Source, ...]]] = {
     "verify": (
         "compliance.results.policy:result_cases",
         (
@@ -94,6 +94,11 @@ SOURCES: dict[CommandName, tuple[str, tuple[Source, ...]]] = {
                 ("--accuracy-only", "--scenario", "--document"), _SEED_SETS,
             ),
         ),
+    ),
+    # `gate` and `store`, which make a row of each result
+    "gate": (
+        "compliance.results.policy:result_cases",
+        (Source("compliance.mlperf_endpoints.verdict:client_run_cases", _ENDPOINTS, is_run_folder),),
     ),
     "check": (
         "compliance.trees.source:tree_cases",
@@ -136,7 +141,7 @@ def functions_for(
     Raises:
         InputError: If an option has no effect.
     """
-    loadgen, sources = SOURCES[command]
+    loadgen, sources = FUNCTIONS[command]
     inputs_of = {source: list(dict.fromkeys(filter(source.reads, paths))) for source in sources}
     for source, inputs in inputs_of.items():
         if inputs and (refused := ", ".join(option for option in options if option in source.refused)):
@@ -169,7 +174,7 @@ def function_for(command: CommandName, paths: Sequence[Path], options: Sequence[
 
 
 def find(command: CommandName, paths: Sequence[Path], request: Request) -> list[Case]:
-    """Return the cases of `verify` or `check`. Those of LoadGen come first.
+    """Return the cases of `verify`, `gate` or `check`. Those of LoadGen come first.
 
     Raises:
         InputError: If a path has nothing for the command, or an option has no effect.

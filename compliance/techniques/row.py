@@ -80,7 +80,7 @@ def rows_of_runs(
     """
     rows: dict[tuple[Path, str | None], TechniqueRow] = {}
     with with_scorer(sources) as (scores, _):
-        for case in find("verify", paths, Request(scores, round=in_round)):
+        for case in find("gate", paths, Request(scores, round=in_round)):
             row = _ROW_OF[case.subject.kind](case.subject, case.judge(), declaration, registries)
             key = _result_home(case.home.resolve()), row.row["scenario"]
             rows[key] = _with_repeat(rows[key], row) if key in rows else row

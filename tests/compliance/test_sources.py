@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.sources import SOURCES, CommandName, function_for, functions_for
+from compliance.sources import FUNCTIONS, CommandName, function_for, functions_for
 from runs.errors import InputError
 from runs.mlperf_endpoints.layout import EVENTS
 
@@ -22,12 +22,13 @@ def loadgen_run(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", SOURCES)
+@pytest.mark.parametrize("command", FUNCTIONS)
 def test_each_kind_of_path_has_its_function(command: CommandName, client_run: Path, loadgen_run: Path) -> None:
     functions = functions_for(command, [client_run, loadgen_run, client_run])
     assert [paths for _, paths in functions] == [[loadgen_run], [client_run]]
+    main_function, others = FUNCTIONS[command]
     names = [f"{function.__module__}:{function.__name__}" for function, _ in functions]
-    assert names == [SOURCES[command].loadgen, SOURCES[command].endpoints]
+    assert names == [main_function, others[-1].function]
 
 
 def test_paths_of_two_kinds_are_refused_where_one_function_takes_all(client_run: Path, loadgen_run: Path) -> None:
@@ -36,7 +37,10 @@ def test_paths_of_two_kinds_are_refused_where_one_function_takes_all(client_run:
     assert function_for("submit", [client_run]) is not function_for("submit", [loadgen_run])
 
 
-@pytest.mark.parametrize(("command", "option"), [(name, one) for name in SOURCES for one in SOURCES[name].refused])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(command, option) for command, (_, others) in FUNCTIONS.items() for option in others[-1].refused],
+)
 def test_options_without_effect_on_client_runs_are_refused(
     command: CommandName, option: str, client_run: Path, loadgen_run: Path
 ) -> None:

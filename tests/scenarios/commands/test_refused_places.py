@@ -26,7 +26,13 @@ COMMANDS = (
     "anchor {} --ledger {}.ledger",
 )
 # Commands that read the directory, or describe it in their own words
-READ = {"logs": {"verify", "store", "gate", "submit"}, "tree": {"check"}, "empty": {"status"}, "missing": {"gate"}}
+READ = {
+    "logs": {"verify", "store", "gate", "submit"},
+    "tree": {"check"},
+    "bench": {"report", "results", "status", "verify"},
+    "empty": {"status"},
+    "missing": {"gate"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +40,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("places")
     DummyRuns().copy(root / "logs", "Offline", bare=True)
     (root / "tree/closed/Example/results").mkdir(parents=True)
-    (root / "empty").mkdir()
-    return {name: root / name for name in ("logs", "tree", "empty", "missing")}
+    for name in ("bench", "empty"):
+        (root / name).mkdir()
+    (root / "bench" / "bench.json").write_text("{}")
+    return {name: root / name for name in READ}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -47,10 +55,12 @@ def test_an_unsuitable_directory_is_described_by_each_command(places: dict[str, 
         finished = run_here(*shlex.split(command.replace("{}", str(path))))
         assert finished.code == ExitCode.BAD_INPUT, (kind, finished)
         assert "Traceback" not in finished.stderr
-        reasons = {"logs": "LoadGen's logs", "tree": "is a submission tree", "empty": "is empty", "missing": "does not"}
+        reasons = {"logs": "LoadGen's logs", "tree": "is a submission tree", "bench": "is the directory of a bench",
+                   "empty": "is empty", "missing": "does not"}  # fmt: skip
         assert f"{path} {'has ' * (kind == 'logs')}{reasons[kind]}" in finished.stderr, (kind, finished.stderr)
         named = set(re.findall(r"`(?:\S+ )?main\.py (\w+)", finished.stderr))
-        assert named == {"logs": {"verify", "store", "check"}, "tree": {"check"}}.get(kind, set()), finished.stderr
+        suggested = {"logs": {"verify", "store", "check"}, "tree": {"check"}, "bench": {"verify", "results", "report"}}
+        assert named == suggested.get(kind, set()), finished.stderr
 
 
 def test_commands_named_in_a_refusal_accept_the_directory(places: dict[str, Path]) -> None:
