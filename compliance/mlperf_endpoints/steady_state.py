@@ -148,7 +148,7 @@ def super_passes(
     return passes
 
 
-def detect(passes: Sequence[SuperPass], size: int, required_s: float) -> SteadyState:
+def detect_steady_state(passes: Sequence[SuperPass], size: int, required_s: float) -> SteadyState:
     """Find the steady-state window.
 
     Args:
@@ -353,7 +353,7 @@ def steady_state_of(case: EndpointsEvidence) -> SteadyState | None:
     events, rows = load.events, load.rows
     later_tokens = np.where(events.rest_bytes[rows] > 0, case.tokens[1, rows], 0)
     passes = super_passes(size, load.issued_ns, events.first_ns[rows], load.complete_ns, later_tokens)
-    return detect(passes, size, required_s)
+    return detect_steady_state(passes, size, required_s)
 
 
 def _no_block(case: EndpointsEvidence) -> str:

@@ -85,7 +85,7 @@ def sent_model_seed(curve: CurveConfig) -> bool:
     return curve.seed_set.seeds["model_seed"] <= MAX_SEED
 
 
-def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def point_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a configuration that all runs of a point share: without the number of samples and the path.
 
     Two runs with equal settings measure the same point.

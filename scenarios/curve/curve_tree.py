@@ -55,7 +55,7 @@ def build_tree(
     for point in plan.points:
         record, folder = records[point.name], place.point(point.name)
         write_atomic(folder / POINT, point_file(curve, plan, point, record))
-        write_json(folder / SYSTEM, system_description(curve, plan, record, highest))
+        write_json(folder / SYSTEM, described_system(curve, plan, record, highest))
     if place.tree.exists():
         set_aside([place.tree], place.discarded)
     seed_file = curve.options.seed_sets and curve.file.parent / curve.options.seed_sets
@@ -111,9 +111,7 @@ def declared_region(plan: CurvePlan, point: PlannedPoint) -> str:
     return _DECLARED.get(plan.region_of(point.concurrency), "margin")
 
 
-def system_description(
-    curve: CurveConfig, plan: CurvePlan, record: Mapping[str, Any], highest: float
-) -> dict[str, Any]:
+def described_system(curve: CurveConfig, plan: CurvePlan, record: Mapping[str, Any], highest: float) -> dict[str, Any]:
     """Return the system_desc.json of a point.
 
     Args:

@@ -13,7 +13,7 @@ from compliance.mlperf_endpoints.summary_comparison import reported_differences
 from compliance.mlperf_endpoints.verdict import OFFICIAL, FolderVerdict, client_run
 from runs.files.writing import write_json
 from runs.mlperf_endpoints.layout import EVENTS
-from scenarios.curve.client_config import ClientLoad, settings_of
+from scenarios.curve.client_config import ClientLoad, point_settings
 from scenarios.curve.curve_config import CurveConfig
 from scenarios.curve.curve_dir import VERIFIED
 
@@ -45,7 +45,7 @@ def examine_point(
     """
     case = client_run(folder, curve.tokenizer, None, curve.tables)
     verdict = judge(case, OFFICIAL)
-    reasons = [finding.sentence for finding in violations(verdict, is_rehearsal=curve.is_rehearsal)]
+    reasons = [finding.sentence for finding in point_violations(verdict, is_rehearsal=curve.is_rehearsal)]
     reasons += [] if verdict.error is None else [verdict.error.message]
     reasons += _differences(case, load, config, identity)
     steady = None if verdict.error is not None or reasons else steady_state_of(case)
@@ -54,16 +54,16 @@ def examine_point(
         "schema_version": SCHEMA_VERSION,
         "verdict": verdict.outcome,
         "reasons": reasons,
-        "accuracy_failed": any(one.rule == ACCURACY_RULE for one in violations(verdict, is_rehearsal=False)),
+        "accuracy_failed": any(one.rule == ACCURACY_RULE for one in point_violations(verdict, is_rehearsal=False)),
         "rehearsal": curve.is_rehearsal,
-        "settings": settings_of(config),
+        "settings": point_settings(config),
         "identity": dict(identity) | {"git_sha": None if summary is None else summary.git_sha},
         "steady_state": None if steady is None else steady.declared,
         **({} if reasons else _numbers(case, load, steady)),
     }
 
 
-def violations(verdict: FolderVerdict, *, is_rehearsal: bool) -> Iterator[Finding]:
+def point_violations(verdict: FolderVerdict, *, is_rehearsal: bool) -> Iterator[Finding]:
     """Yield the errors of a point; in a rehearsal, without most rules of the round."""
     for finding in verdict.of("error"):
         if not (is_rehearsal and finding.kind == "official" and finding.rule != FAILURES_RULE):

@@ -23,7 +23,7 @@ from runs.processes.interrupts import raise_if_interrupted
 from runs.wording import counted, shortened_list
 from scenarios.console import say
 from scenarios.curve.capacity import ProbeFailed
-from scenarios.curve.client_config import ClientLoad, client_config, client_form, sent_model_seed, settings_of
+from scenarios.curve.client_config import ClientLoad, client_config, client_form, point_settings, sent_model_seed
 from scenarios.curve.client_process import SHARED_MEMORY, EventLog, Watch, end_recorded_client, run_client
 from scenarios.curve.curve_config import CurveConfig
 from scenarios.curve.curve_dir import VERIFIED, CurveDir, read_verified
@@ -42,6 +42,7 @@ DONE, TO_DO, CHANGED = "done", "to do", "changed"
 UNTIL = ("plan", "points", "tree")
 # Keys of curve.yaml that decide the concurrencies.
 _PLANNED = ("c_min", "c_max", "max_concurrency", "concurrencies", "points", "offline", "max_point_hours", "basis")
+_FIX_SERVER = "start the server, then this command"
 _FIX_PROBE = "correct the server or the configuration"
 _FIX_CHANGED = "revert the change, or repeat these points with --restart-changed (their files move to discarded/)"
 
@@ -160,7 +161,7 @@ class _CurveRun:
         """Return the settings of a finished point that differ from the plan."""
         record = records[point.name]
         form = self._form or str(record.get("form", ""))
-        planned = settings_of(client_config(self._curve, form, self._load(point), Path()))
+        planned = point_settings(client_config(self._curve, form, self._load(point), Path()))
         facts = [
             ("settings", record["settings"], planned),
             ("rehearsal", record["rehearsal"], self._curve.is_rehearsal),
@@ -292,7 +293,7 @@ class _CurveRun:
             self._say(f"{name}: {record['rate']:.4g} samples/s ({samples:,} samples)")
             return float(record["rate"])
         if fault := self._server_fault():
-            raise ExecutionError(f"{name}: {fault}", "start the server, then this command")
+            raise ExecutionError(f"{name}: {fault}", _FIX_SERVER)
         raise ProbeFailed(f"{record['failed']} samples failed at concurrency {concurrency:,}")
 
     def _client(self, folder: Path, load: ClientLoad, name: str, *, tolerates_errors: bool = False) -> str:
@@ -398,6 +399,8 @@ class _CurveRun:
             moved = set_aside([folder], self._place.discarded)
             self._say(f"{point.name} does not count: {shortened_list(reasons, MAX_REASONS)}; moved to {moved}")
             self._failed[point.name] = reasons
+            if not longer and (fault := self._server_fault()):
+                raise ExecutionError(fault, _FIX_SERVER)
             passes = longer or passes
             if record["accuracy_failed"] and point.name == "r1":
                 self._failed[point.name] = ["accuracy", *reasons]

@@ -17,7 +17,7 @@ from compliance.mlperf_endpoints.steady_state import (
     UP,
     WINDOWABLE,
     SteadyState,
-    detect,
+    detect_steady_state,
     drift_share,
     steady_state_of,
     super_passes,
@@ -43,7 +43,9 @@ def detected(
     first = issued + 50 * MS
     tokens = draw.integers(20, 100, count)
     tpot = np.array([tpot_ms(place) for place in share]) * draw.normal(1, 0.02, count) * MS
-    return detect(super_passes(ROWS, issued, first, first + (tpot * tokens).astype(np.int64), tokens), ROWS, required_s)
+    return detect_steady_state(
+        super_passes(ROWS, issued, first, first + (tpot * tokens).astype(np.int64), tokens), ROWS, required_s
+    )
 
 
 def test_a_flat_run_has_one_window_after_the_dropped_super_pass() -> None:
@@ -104,14 +106,14 @@ def test_a_window_below_the_duration_of_the_point_is_too_short_but_found() -> No
 def test_less_than_one_pass_is_a_partial_dataset() -> None:
     issued = np.arange(40, dtype=np.int64) * MS
     passes = super_passes(ROWS, issued, issued + MS, issued + 5 * MS, np.full(40, 4))
-    assert detect(passes, ROWS, 600).status == PARTIAL
+    assert detect_steady_state(passes, ROWS, 600).status == PARTIAL
 
 
 def test_a_range_of_the_longest_latency_needs_five_times_its_length() -> None:
     issued = (np.arange(12 * ROWS) * 2e9).astype(np.int64)
     first = issued + MS
     passes = super_passes(ROWS, issued, first, first + 300 * 1000 * MS, np.full(12 * ROWS, 100))
-    steady = detect(passes, ROWS, 600)
+    steady = detect_steady_state(passes, ROWS, 600)
     assert steady.window is not None
     assert steady.window.required_s == pytest.approx(5 * 300, rel=0.01)
 

@@ -9,7 +9,7 @@ import yaml
 
 from compliance.mlperf_endpoints.cohorts import parse_cohort
 from runs.errors import InputError
-from scenarios.curve.client_config import ClientLoad, client_config, settings_of
+from scenarios.curve.client_config import ClientLoad, client_config, point_settings
 from scenarios.curve.curve_config import CurveConfig, checks_by, load_curve
 from tests.scenarios.curve.conftest import ROWS, CurveFiles
 
@@ -105,7 +105,7 @@ def test_a_downloaded_seed_set_is_used(curve_files: CurveFiles) -> None:
 def test_the_number_of_samples_is_no_setting_of_a_point(curve_files: CurveFiles) -> None:
     curve = loaded(curve_files)
     short, longer, higher = (
-        settings_of(client_config(curve, "since 25 August 2026", load, Path("out")))
+        point_settings(client_config(curve, "since 25 August 2026", load, Path("out")))
         for load in (ClientLoad(40, 48), ClientLoad(40, 96), ClientLoad(41, 48))
     )
     assert short == longer != higher

@@ -2,13 +2,15 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
 from runs.errors import ExitCode
-from scenarios.curve.curve_dir import VERIFIED
+from scenarios.curve.curve_dir import CLIENT_PROCESS, VERIFIED
 from tests.scenarios.curve.conftest import ROWS, CurveFiles
 
 SMALL = {"c_min": 32, "c_max": 60, "points": 7}
@@ -131,3 +133,40 @@ def test_too_little_space_for_the_events_is_refused(curve_files: CurveFiles, mon
     curve_files.write(**SMALL)
     assert curve_files.run("--rehearsal") == ExitCode.REFUSED
     assert list((curve_files.output / "probes").glob("*")) == []
+
+
+def processes_of(files: CurveFiles) -> list[int]:
+    """Return the processes whose command line names a file of the curve."""
+    lines = ((process.pid, " ".join(process.info["cmdline"] or ())) for process in psutil.process_iter(["cmdline"]))
+    return [pid for pid, line in lines if str(files.output) in line]
+
+
+def test_a_client_without_events_is_ended(curve_files: CurveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scenarios.curve.client_process.IDLE_TIMEOUT_S", 0.5)
+    curve_files.write(**SMALL)
+    curve_files.serve(hangs_at=60)
+    assert curve_files.run("--rehearsal") == ExitCode.FAILED
+    assert processes_of(curve_files) == []
+    assert list((curve_files.output / "discarded").glob("*/60-1/events.jsonl"))
+    assert not (curve_files.output / "probes" / "60-1").exists()
+
+
+def test_failed_samples_of_a_dead_server_end_the_command(
+    curve_files: CurveFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scenarios.curve.run_curve._CurveRun._server_fault", lambda _: "server: no response")
+    curve_files.write(points=7, concurrencies=[32, 33, 35, 38, 45, 50, 60])
+    curve_files.serve(failed={"60": 2})
+    assert curve_files.run("--rehearsal") == ExitCode.FAILED
+
+
+def test_the_client_of_a_killed_command_is_ended_by_the_next_call(curve_files: CurveFiles) -> None:
+    curve_files.write(**SMALL)
+    folder = curve_files.output / "points" / "r1"
+    folder.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as client:
+        record = {"pid": client.pid, "started": psutil.Process(client.pid).create_time(), "events": ""}
+        (folder / CLIENT_PROCESS).write_text(json.dumps(record))
+        assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK
+        client.wait(1)
+    assert not folder.exists()
