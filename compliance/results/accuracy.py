@@ -46,7 +46,9 @@ def stated_scores(run: RunEvidence) -> Iterator[Finding]:
     if scores.path != run.dir.accuracy_log:
         return
     differ = [(name, value, scores.scores.get(name)) for name, value in (scores.stated or {}).items()]
-    wrong = [f"{name} {there}, rescored {again}" for name, there, again in differ if there != again]
+    wrong = [
+        f"{name} {stated_value}, rescored {again}" for name, stated_value, again in differ if stated_value != again
+    ]
     if wrong:
         sentence = f"{run.dir.accuracy_text.name} does not match the logged responses: {', '.join(wrong)}"
         yield stated("accuracy-text-differs", sentence, run.dir.accuracy_text, run.dir.accuracy_log)
@@ -65,13 +67,13 @@ def scored_again(run: RunEvidence) -> Iterator[Finding]:
         source = f"accuracy.txt; the responses were not rescored ({run.scores.not_again})"
         required = "rescored with the dataset and tokenizer of the run"
         yield compared("accuracy-scored-again", False, source, required, run.dir.accuracy_log)
-    yield from (one for one in run.scores.findings if one.rule != "plausible-padding")
+    yield from (finding for finding in run.scores.findings if finding.rule != "plausible-padding")
 
 
 @decides("result", needs=("log", "responses"), applies=ids_unknown, also=("plausible-padding",))
 def padding(run: RunEvidence) -> Iterator[Finding]:
     """Yield the finding on padded outputs."""
-    yield from (one for one in run.scores.findings if one.rule == "plausible-padding")
+    yield from (finding for finding in run.scores.findings if finding.rule == "plausible-padding")
 
 
 @decides(

@@ -47,7 +47,7 @@ def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
         attestation = read_attestation(run)
         changed = list(broken_files(run, attestation))
         if _truncated_since(run, changed, attestation.files):
-            changed = [one for one in changed if one.name not in (run.accuracy_log.name, run.accuracy_text.name)]
+            changed = [file for file in changed if file.name not in (run.accuracy_log.name, run.accuracy_text.name)]
     except HarnessError as error:
         fix = error.fix if isinstance(error, NotAttestedError) else ""
         return None, [stated("attested", error.message, run.seal, fix=fix)]
@@ -66,7 +66,7 @@ _SAID = {"changed": "changed after the run ended", "missing": "removed", "added"
 
 def _truncated_since(run: RunDir, changed: list[BrokenFile], stated: dict[str, str]) -> bool:
     """Check that accuracy.txt ends with the attested hash of the whole log, which the truncation tool appends."""
-    names = {one.name for one in changed if one.state == "changed"}
+    names = {file.name for file in changed if file.state == "changed"}
     log, text = run.accuracy_log.name, run.accuracy_text.name
     if not {log, text} <= names:
         return False

@@ -34,7 +34,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
     """
     results: list[Result] = []
     seen: set[Path] = set()
-    for path in (part for one in paths for part in campaign_results(one) or [one]):
+    for path in (part for named_path in paths for part in campaign_results(named_path) or [named_path]):
         claimed = {part: mode for part, mode in _run_directories(path).items() if part.resolve() not in seen}
         directories = list(claimed)
         seen |= {part.resolve() for part in directories}
@@ -70,7 +70,7 @@ def _known_run(run_dir: RunDir, scenario: Scenario | None, directory_mode: str |
     places = run_dir.root.absolute().parts
     # A path in a tree contains results/SYSTEM/BENCHMARK.
     named = [name for above, name in zip(places, places[2:], strict=False) if above == "results"]
-    foreign = {name for one in ROUNDS.values() for name in one.benchmarks} - set(DIRECTORIES)
+    foreign = {name for in_round in ROUNDS.values() for name in in_round.benchmarks} - set(DIRECTORIES)
     if not run_dir.manifest.is_file() and (foreign_name := next((name for name in named if name in foreign), None)):
         raise SetupError(
             f"{run_dir.root} is a run of {foreign_name}, which verify does not support",
@@ -110,7 +110,7 @@ def _add(results: list[Result], runs: list[FinishedRun], path: Path) -> None:
     for run in runs:
         if first is not None and first.run(run.claimed_mode) is None:
             joined = first
-        elif len(runs) == 1 and (fitting := next((one for one in results if _fits(one, run)), None)):
+        elif len(runs) == 1 and (fitting := next((result for result in results if _fits(result, run)), None)):
             joined = fitting
         else:
             home = path if first is None else run.dir.root

@@ -104,7 +104,7 @@ def as_recorded(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Find
 def _first_tokens(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Finding]:
     """Check that LoadGen logged the correct first token of each response. In Offline, first tokens are not reported."""
     streams = run.detail.scenario != "Offline"
-    wrong = [one for one in entries if (one.token_data or b"") != (one.data[:_ID_BYTES] if streams else b"")]
+    wrong = [entry for entry in entries if (entry.token_data or b"") != (entry.data[:_ID_BYTES] if streams else b"")]
     if wrong:
         first_id = (wrong[0].token_data or b"")[:16].hex() or "nothing"
         text = (

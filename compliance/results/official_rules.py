@@ -77,11 +77,11 @@ _LONGER = {"Offline": "raise target_qps in user.conf and rerun", "SingleStream":
 _WHOLE_DATASET = "rerun with the complete dataset of the benchmark: --dataset-path FILE"
 RuleValue = Callable[[RuleInput], Any]
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
-    "at least": lambda found, wanted: found >= wanted,
-    "at most": lambda found, wanted: found <= wanted,
-    "below": lambda found, wanted: found < wanted,
-    "": lambda found, wanted: math.isclose(found, wanted) if isinstance(wanted, float) else found == wanted,
-    "one of": lambda found, wanted: found in wanted,
+    "at least": lambda value, wanted: value >= wanted,
+    "at most": lambda value, wanted: value <= wanted,
+    "below": lambda value, wanted: value < wanted,
+    "": lambda value, wanted: math.isclose(value, wanted) if isinstance(wanted, float) else value == wanted,
+    "one of": lambda value, wanted: value in wanted,
 }
 
 
@@ -102,8 +102,8 @@ class Limit:
     why: str = ""  # text after the required value
     slack: float = 0.0  # tolerance as a share of the limit, for numbers that LoadGen prints with few digits
     keys: tuple[str, ...] = ()  # deciding keys of the log, if `found` is a function
-    of: Callable[[RuleInput], Formula] = lambda given: ("", ())  # formula of a computed value, and its keys
-    fix_of: Callable[[RuleInput], str] = lambda given: ""  # replaces `fix` unless it is empty
+    of: Callable[[RuleInput], Formula] = lambda inputs: ("", ())  # formula of a computed value, and its keys
+    fix_of: Callable[[RuleInput], str] = lambda inputs: ""  # replaces `fix` unless it is empty
 
     def judged(self, inputs: RuleInput) -> Iterator[Finding]:
         wanted = self.wanted(inputs)
@@ -150,7 +150,7 @@ def _mean_tokens(inputs: RuleInput) -> float | None:
 
 def _tokens_target(bound: str) -> RuleValue:
     """Return a function that reads a limit of output tokens per sample from the accuracy targets."""
-    return lambda given: getattr(given.claim.targets.get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
+    return lambda inputs: getattr(inputs.claim.targets.get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
 
 
 def _size_asked(inputs: RuleInput) -> int:
@@ -172,7 +172,7 @@ def _latency_ms(inputs: RuleInput) -> float | None:
 
 def _of_queries(key: str) -> RuleValue:
     """Return a function that reads a number of the log; None in Offline, because it has only one query."""
-    return lambda given: None if given.detail.scenario == "Offline" else given.detail.number(key)
+    return lambda inputs: None if inputs.detail.scenario == "Offline" else inputs.detail.number(key)
 
 
 def _limits(name: str, p99_key: str) -> tuple[Limit, Limit]:
@@ -330,7 +330,7 @@ def accuracy_seeds(run: RunEvidence) -> Iterator[Finding]:
 def round_of_seeds(detail: DetailLog) -> Round | None:
     """Return the supported round that has the effective seeds of a log."""
     effective = {name: detail.effective(name) for name in SEED_NAMES}
-    return next((one for one in ROUNDS.values() if vars(one.seeds) == effective), None)
+    return next((in_round for in_round in ROUNDS.values() if vars(in_round.seeds) == effective), None)
 
 
 def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:

@@ -293,7 +293,7 @@ def requests_plausible(run: FinishedRun) -> list[Finding]:
         return []
     scenario = run.detail.scenario
     findings = repeats_cost_as_much(table, scenario, *_disturbance(run)), first_token_takes_a_step(table, scenario)
-    return [one for one in findings if one is not None]
+    return [finding for finding in findings if finding is not None]
 
 
 def _disturbance(run: FinishedRun) -> tuple[float, float]:
@@ -322,7 +322,7 @@ def first_tokens_plausible(run: FinishedRun) -> list[Finding]:
         _to_ask(held_back) if run.manifest is None or late else held_back,
         _to_ask(None if table is None else first_tokens_on_the_line(table, limit_ns)),
     )
-    return [one for one in findings if one is not None]
+    return [finding for finding in findings if finding is not None]
 
 
 def _to_ask(finding: Finding | None) -> Finding | None:

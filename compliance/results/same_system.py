@@ -38,11 +38,16 @@ RECORDED_PAIR, LOGGED_PAIR = (
 # Questions on the results of a tree. The text is the fix. [inference_policies: implementations may differ by scenario,
 # and numerical precisions may be picked by hand]
 TREE = Question("submit/one-system", scopes.TREE, "submit the results of each system as a system of its own")
-_MODEL = Question("submit/one-model", scopes.BENCHMARK, "run all scenarios with one model", lambda one: one.benchmark)
+_MODEL = Question(
+    "submit/one-model", scopes.BENCHMARK, "run all scenarios with one model", lambda candidate: candidate.benchmark
+)
 CLOSED_TREE = (
     TREE,
     _MODEL,
-    _MODEL._replace(scope=scopes.PRECISION, kind=lambda one: (one.benchmark, str(one.facts.get("weights.precision")))),
+    _MODEL._replace(
+        scope=scopes.PRECISION,
+        kind=lambda candidate: (candidate.benchmark, str(candidate.facts.get("weights.precision"))),
+    ),
 )
 
 

@@ -71,7 +71,7 @@ RESULT = TextLayout(
     part=TextLayout(
         _run_head,
         # Findings on scores are already in the lines of the head.
-        shown=lambda part: (one for one in part.findings if "metric" not in one.numbers),
+        shown=lambda part: (finding for finding in part.findings if "metric" not in finding.numbers),
         tail=lambda part: (f"  note: {note}" for note in part.details.notes),
     ),
     title=_title,

@@ -100,7 +100,7 @@ def chained(runs: Iterable[RunDir]) -> Iterator[Finding]:
     """
     campaigns: dict[Path, None] = {}
     for run in runs:
-        above = (one for one in run.root.resolve().parents if CampaignDir(one).configuration.is_file())
+        above = (parent for parent in run.root.resolve().parents if CampaignDir(parent).configuration.is_file())
         campaigns |= dict.fromkeys(list(above)[:1])
     for campaign in campaigns:
         statements = statements_below(campaign)

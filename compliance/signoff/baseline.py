@@ -35,8 +35,8 @@ def headline_of(evidence: Evidence) -> str:
 def medians(runs: list[Evidence]) -> dict[str, float]:
     """Return the median of each metric that all runs have."""
     all_metrics = [metrics_of(evidence) for evidence in runs]
-    names = set.intersection(*(set(one) for one in all_metrics)) if all_metrics else set()
-    return {name: median(one[name] for one in all_metrics) for name in sorted(names)}
+    names = set.intersection(*(set(metrics) for metrics in all_metrics)) if all_metrics else set()
+    return {name: median(metrics[name] for metrics in all_metrics) for name in sorted(names)}
 
 
 def change_pct(name: str, ref: float, cand: float) -> float:

@@ -98,7 +98,9 @@ def judge_changed_options(details: SignOffDetails, ref: Evidence, cand: Evidence
     options = {key: value for key, value in unequal.items() if key.startswith(_OPTIONS)}
     confounds = {key: value for key, value in unequal.items() if key not in options}
     claimed = {_SAME_OPTION.get(name, name) for name in claim.levers}
-    requested = {name for one in (ref.manifest, cand.manifest) if one is not None for name in asked_options(one)}
+    requested = {
+        name for manifest in (ref.manifest, cand.manifest) if manifest is not None for name in asked_options(manifest)
+    }
     changed = sorted({option_of(key) for key in options})
     derived = frozenset().union(*(_DERIVED.get(name, frozenset()) for name in changed)) - requested
     changed = [name for name in changed if name not in derived]
@@ -198,7 +200,7 @@ def _engaged(details: SignOffDetails, changed: list[str], where: tuple[Path, Pat
     if idle := [name for name in details.levers if name not in changed]:
         text = f"manifest.json and engine.log show no difference in {', '.join(idle)}"
         return stated("G-5/no_op", text, *where, levers=idle)
-    shown = "; ".join(f"{key} {one} / {other}" for key, (one, other) in details.lever_evidence.items())
+    shown = "; ".join(f"{key} {before} / {after}" for key, (before, after) in details.lever_evidence.items())
     return stated("G-5/engaged", f"effective values of reference / candidate: {shown}", *where)
 
 
@@ -242,6 +244,6 @@ def option_of(key: str) -> str:
     """Return the engine option or variable of a fact: `resolved.dtype` → dtype."""
     if key in _ADMISSION:
         return _ADMISSION[key]
-    start = next((one for one in _OPTIONS if key.startswith(one)), "")
+    start = next((option for option in _OPTIONS if key.startswith(option)), "")
     name = key.removeprefix(start).partition(".")[0]
     return _SAME_OPTION.get(name, name)

@@ -86,7 +86,10 @@ def read_claim(path: Path) -> Claim:
         raise InputError(
             f"--claim {path}: {first_problem(error)}", "correct the field; docs/signoff-rules.md lists the fields"
         ) from error
-    verdicts = [one.model_copy(update={"verdict_file": path.parent / one.verdict_file}) for one in claim.patch_verdicts]
+    verdicts = [
+        verdict.model_copy(update={"verdict_file": path.parent / verdict.verdict_file})
+        for verdict in claim.patch_verdicts
+    ]
     return claim.model_copy(update={"patch_verdicts": verdicts})
 
 
@@ -111,7 +114,9 @@ def fields_read(scope: SignOffScope, *, with_candidate: bool) -> frozenset[str]:
 def unused_fields(sides: Sides) -> Iterator[Finding]:
     """Report the fields of the claim that this sign-off does not read (G-2)."""
     scope, with_candidate = sides.details.scope, bool(sides.details.cand)
-    stated_fields = [name for name, value in sides.claim if any(one is not None for one in _values(value))]
+    stated_fields = [
+        name for name, value in sides.claim if any(stated_value is not None for stated_value in _values(value))
+    ]
     if unused := sorted({*stated_fields} - fields_read(scope, with_candidate=with_candidate)):
         side = "" if with_candidate else " without --cand"
         text = f"the sign-off of scope {scope}{side} does not read these fields of the claim: {', '.join(unused)}"

@@ -73,12 +73,12 @@ def _reaches_target(evidence: Evidence) -> bool:
 
 def _ids_coherent(ids: list[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     where = evidence.dir.accuracy_log
-    good = sum(_is_coherent(one) for one in ids)
+    good = sum(_is_coherent(response) for response in ids)
     if not ids or good < COHERENT_SHARE * len(ids):
         text = f"responses without looping text: {good} of {len(ids)}, required: at least {COHERENT_SHARE:.0%}"
         yield stated("C-1/unverifiable_noncoherent_reference", text, where, coherent=good, answers=len(ids))
         return
-    distinct = len({one.tobytes() for one in ids})
+    distinct = len({response.tobytes() for response in ids})
     if len(ids) >= FEW_SAMPLES and distinct < len(ids) / 2:
         text = f"distinct responses: {distinct} of {len(ids)} samples, required: at least half"
         yield stated("C-1/unverifiable_noncoherent_reference", text, where, distinct=distinct)
@@ -99,7 +99,8 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     if part is None or not scores or not part.details.scored_again:
         violated = part.violated if part is not None else []
         why = next(
-            (one.found for one in violated if one.rule == "accuracy-scored-again"), "the responses have no scores"
+            (finding.found for finding in violated if finding.rule == "accuracy-scored-again"),
+            "the responses have no scores",
         )
         yield stated("C-1/not_scored_again", f"the responses were not rescored: {why}", evidence.dir.root)
         return
@@ -122,10 +123,10 @@ def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
         text = "the model is missing: the token IDs of the responses were not compared with its vocabulary"
         yield stated("C-1/vocabulary_not_seen", text, where)
         return
-    outside = [one[(one < 0) | (one >= size)] for one in ids]
-    responses = sum(bool(len(found)) for found in outside)
+    outside = [response[(response < 0) | (response >= size)] for response in ids]
+    responses = sum(bool(len(outside_ids)) for outside_ids in outside)
     if responses:
-        first = int(next(found[0] for found in outside if len(found)))
+        first = int(next(outside_ids[0] for outside_ids in outside if len(outside_ids)))
         count = sum(map(len, outside))
         text = f"token IDs outside the model's vocabulary of {size}: {count} in {responses} of {len(ids)} responses"
         text += f" (for example {first}), required: none"
@@ -144,7 +145,7 @@ def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Find
         text = "the tokenizer is missing: the responses were not decoded"
         yield stated("C-1/text_not_seen", text, evidence.dir.accuracy_log)
         return
-    share, characters = printable_share(tokenizer.batch_decode([np.asarray(one) for one in ids]))
+    share, characters = printable_share(tokenizer.batch_decode([np.asarray(response) for response in ids]))
     if share < PRINTABLE_SHARE:
         text = f"printable characters in the responses: {share:.2%} of {characters:,}"
         text += f", required: at least {PRINTABLE_SHARE:.0%}"
@@ -161,7 +162,9 @@ def printable_share(texts: Iterable[str]) -> tuple[float, int]:
     for text in texts:
         complete = text.rstrip(_NO_CHARACTER)
         characters += len(complete)
-        printable += sum(one.isprintable() or one.isspace() for one in complete) - complete.count(_NO_CHARACTER)
+        printable += sum(character.isprintable() or character.isspace() for character in complete) - complete.count(
+            _NO_CHARACTER
+        )
     return (printable / characters if characters else 1.0), characters
 
 
@@ -187,7 +190,7 @@ def correctness(sides: Sides) -> Iterator[Finding]:
 def _same_responses(ref: list[Evidence], cand: list[Evidence]) -> Finding:
     reference, candidates = (accuracy_runs(ref) or ref)[0], accuracy_runs(cand)
     where, expected = reference.dir.root, _responses(reference)
-    responses = [pair for one in cand if one.requests is not None for pair in _digests(one.requests)]
+    responses = [pair for evidence in cand if evidence.requests is not None for pair in _digests(evidence.requests)]
     equal = sum(expected.get(index) == digest for index, digest in responses)
     if responses and equal == len(responses):
         text = f"all {equal} responses of the candidate are identical to the reference responses"
@@ -197,7 +200,9 @@ def _same_responses(ref: list[Evidence], cand: list[Evidence]) -> Finding:
     if not candidates:
         text += ", and the candidate's accuracy run is missing"
         return stated("C-3/diverges_needs_accuracy_probe", text, where, equal_share=share)
-    problems = [text for one in candidates for text in (*_below_target(one, reference), *_unknown_ids(one))]
+    problems = [
+        text for candidate in candidates for text in (*_below_target(candidate, reference), *_unknown_ids(candidate))
+    ]
     where = candidates[0].dir.root
     if problems:
         return stated("C-3/accuracy_gate_fail", "; ".join(problems), where, equal_share=share)
@@ -218,7 +223,7 @@ def _responses(reference: Evidence) -> dict[int, str]:
 
 def _unknown_ids(evidence: Evidence) -> list[str]:
     try:
-        return [one.text for one in ids_known(evidence.response_ids, evidence) if one.severity == "error"]
+        return [finding.text for finding in ids_known(evidence.response_ids, evidence) if finding.severity == "error"]
     except HarnessError as error:
         return [error.message]
 

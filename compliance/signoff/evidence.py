@@ -148,7 +148,7 @@ class Sides(Subject):
 
 def _performance_runs(runs: list[Evidence]) -> list[Evidence]:
     performance = [evidence for evidence in runs if evidence.is_performance]
-    return sorted(performance, key=lambda one: (one.manifest.start_time_ns or 0) if one.manifest else 0)
+    return sorted(performance, key=lambda evidence: (evidence.manifest.start_time_ns or 0) if evidence.manifest else 0)
 
 
 @dataclass(eq=False)

@@ -23,12 +23,14 @@ WORSE_PCT = 10.0  # largest loss of another metric that causes no finding, in pe
 def gain(comparison: Sides) -> Iterator[Finding]:
     """Apply the checks on the gain to the recomputed headline metric of every repetition."""
     name, sides = headline_of(comparison.before[0]), (comparison.before, comparison.after)
-    values = [[value for one in runs if (value := metrics_of(one).get(name)) is not None] for runs in sides]
+    values = [[value for run in runs if (value := metrics_of(run).get(name)) is not None] for runs in sides]
     real = list(real_gain(comparison.details, name, *values))
     yield from real
     yield from drift(comparison.details, name, comparison.claim)
     yield from headline_integrity(comparison.details, name, comparison.claim)
-    yield from isolated(comparison.details, comparison.claim, real=any(one.rule == "G-4/real_gain" for one in real))
+    yield from isolated(
+        comparison.details, comparison.claim, real=any(finding.rule == "G-4/real_gain" for finding in real)
+    )
 
 
 @checks(
@@ -103,7 +105,7 @@ def headline_integrity(details: SignOffDetails, name: str, claim: Claim) -> Iter
     if pct <= band_pct:
         return
     before, after = (details.metrics[side] for side in ("ref", "cand"))
-    for metric in [one for one in before if one in after and one != name]:
+    for metric in [metric_name for metric_name in before if metric_name in after and metric_name != name]:
         worse_pct = -change_pct(metric, before[metric], after[metric])
         if worse_pct > max(WORSE_PCT, NOISY_BANDS * band_pct):
             change, required = f"{name} changed by {pct:+.1f}%", f"{metric} changed from {before[metric]:.4g}"

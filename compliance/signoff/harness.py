@@ -199,7 +199,7 @@ def audit_problems(evidence: Evidence, runs: list[Path]) -> Iterator[Finding]:
     loaded, reasons = load(runs, evidence.sources)
     evidences = [evidence, *loaded]
     violated = [*reasons, *between_runs(evidences), *one_model(evidences), *one_bundle(evidences)]
-    violated += [reason for other in loaded for reason in run_proofs(other)]
+    violated += [reason for audit_run in loaded for reason in run_proofs(audit_run)]
     yield from (reason for reason in violated if reason.severity == "error" and reason.rule not in _AUDIT_RULES)
     yield from one_system(evidences, AUDIT)
 

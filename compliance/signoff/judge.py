@@ -173,7 +173,7 @@ def _same_conditions(sides: Sides) -> Iterator[Finding]:
 )
 def decomposition(sides: Sides) -> Iterator[Finding]:
     """Check that each changed option of a bundle has a patch verdict, and that the verdicts explain the gain (G-9)."""
-    details, files = sides.details, {one.lever: one.verdict_file for one in sides.claim.patch_verdicts}
+    details, files = sides.details, {verdict.lever: verdict.verdict_file for verdict in sides.claim.patch_verdicts}
     product = of_class_a = 1.0
     for lever in details.levers:
         if lever not in files:
@@ -212,7 +212,7 @@ def _patch_again(lever: str, path: Path, sides: Sides) -> SignOff:
     """
     record = read_object(path, "")
     try:
-        ref, cand = ([Path(one) for one in record[side]] for side in ("ref", "cand"))
+        ref, cand = ([Path(path) for path in record[side]] for side in ("ref", "cand"))
         levers, scope = list(record["levers"]), record["audit_scope"]
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: required for a patch verdict: the keys ref, cand, levers and audit_scope") from error
@@ -235,26 +235,29 @@ def _patch_again(lever: str, path: Path, sides: Sides) -> SignOff:
 # The checks, in the order of their findings. The findings on each run come before them.
 CLAIMED = (check_of(claimed_numbers, claim_differs), check_of(unused_fields))
 _TOGETHER = (
-    check_of(lambda of: [one for run in of.runs for one in anchored(run.dir, run.manifest, of.trust)], anchored),
-    check_of(lambda of: between_runs(of.runs), contention),
-    check_of(lambda of: chained(run.dir for run in of.runs), chained),
-    check_of(lambda of: one_model([run for run in of.runs if run.part is not None]), one_model),
+    check_of(
+        lambda sides: [finding for run in sides.runs for finding in anchored(run.dir, run.manifest, sides.trust)],
+        anchored,
+    ),
+    check_of(lambda sides: between_runs(sides.runs), contention),
+    check_of(lambda sides: chained(run.dir for run in sides.runs), chained),
+    check_of(lambda sides: one_model([run for run in sides.runs if run.part is not None]), one_model),
     *CLAIMED,
 )
 _ALONE = (
-    check_of(lambda of: one_harness(of.runs), one_harness),
-    check_of(lambda of: far_apart(of.runs, "warning"), far_apart),
+    check_of(lambda sides: one_harness(sides.runs), one_harness),
+    check_of(lambda sides: far_apart(sides.runs, "warning"), far_apart),
     *_TOGETHER,
 )
 _WHOLE = partial(check_of, needs=("files",))  # missing files are reported by other checks
 _SCOPES: dict[SignOffScope, tuple[Check, ...]] = {
     "baseline": (*_ALONE, _WHOLE(baseline, same_conditions, judge_spread)),
     "profile": (*_ALONE, _WHOLE(attribution)),
-    "harness": (*_ALONE, _WHOLE(lambda of: harness(of.ref), harness_checks)),
+    "harness": (*_ALONE, _WHOLE(lambda sides: harness(sides.ref), harness_checks)),
     "patch": (*_ALONE, _WHOLE(_both_modes, harness_checks)),
     "bundle": (
         *_TOGETHER,
-        _WHOLE(lambda of: one_bundle(of.cand or of.ref), one_bundle),
+        _WHOLE(lambda sides: one_bundle(sides.cand or sides.ref), one_bundle),
         _WHOLE(_each_result, harness_checks),
     ),
 }
@@ -262,7 +265,10 @@ _PAIRS = partial(check_of, needs=("files", "both"))
 _PATCH = (
     _WHOLE(_both_sides),
     _PAIRS(_same_conditions, same_conditions, judge_spread),
-    _PAIRS(lambda of: judge_changed_options(of.details, of.before[0], of.after[0], of.claim), changed_options),
+    _PAIRS(
+        lambda sides: judge_changed_options(sides.details, sides.before[0], sides.after[0], sides.claim),
+        changed_options,
+    ),
     _PAIRS(correctness, coherent),
     _PAIRS(gain, gain_checks),
 )

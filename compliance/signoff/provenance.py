@@ -243,7 +243,7 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
         text = f"unknown CPU time of other processes: {counted(len(unknown), 'run')}, first {first.dir.root} ({why})"
         yield stated("B-4/contention_not_recorded", text, first.dir.manifest, runs=len(unknown))
     for configurations in shares_of.values():
-        means = [(mean(share for share, _ in one), one[0][1].dir.root) for one in configurations.values()]
+        means = [(mean(share for share, _ in runs), runs[0][1].dir.root) for runs in configurations.values()]
         (quiet, low), (busy, high) = min(means), max(means)
         if len(means) > 1 and busy - quiet > FOREIGN_DIFFERENCE:
             text = f"other processes used {busy:.1%} of the usable cores during {high}, but {quiet:.1%} during {low},"
@@ -308,7 +308,7 @@ def foreign_runs(runs: Sequence[FinishedRun], bundle: Sequence[Evidence]) -> str
     """
     performance = [evidence for evidence in bundle if evidence.is_performance]
     for facts in (run_fingerprint(run) for run in runs if run.is_performance):
-        unequal = [differences(one.facts, facts, CHANGED_OPTION) for one in performance]
+        unequal = [differences(evidence.facts, facts, CHANGED_OPTION) for evidence in performance]
         if unequal and all(unequal):
             return difference_text(min(unequal, key=len))
     return ""

@@ -301,8 +301,8 @@ def replicas(evidence: Evidence) -> Iterator[Finding]:
         return
     sizes = [len(record.devices or record.cores) or 1 for record in records]
     times_ns = [table.tpot_ns(table.replica == record.replica) for record in records]
-    if all(len(one) >= FEW_SAMPLES for one in times_ns):
-        speeds = [1 / max(float(np.median(one)), 1.0) for one in times_ns]
+    if all(len(times) >= FEW_SAMPLES for times in times_ns):
+        speeds = [1 / max(float(np.median(times)), 1.0) for times in times_ns]
         certain = _same_devices(manifest)
         yield from _fastest(evidence, "median time per token", speeds, sizes, certain=certain)
     tokens = [max(1.0, float(table.output_tokens[table.replica == record.replica].sum())) for record in records]
@@ -314,7 +314,7 @@ def _fastest(
     evidence: Evidence, measure: str, speeds: Sequence[float], sizes: Sequence[int], *, certain: bool
 ) -> Iterator[Finding]:
     fastest = int(np.argmax(speeds))
-    remaining, larger = (np.median(np.delete(one, fastest)) for one in (speeds, sizes))
+    remaining, larger = (np.median(np.delete(column, fastest)) for column in (speeds, sizes))
     # A replica with more devices may be faster.
     times = float(speeds[fastest] / remaining / max(1.0, sizes[fastest] / larger))
     if times > REPLICA_FASTER_FLAG:

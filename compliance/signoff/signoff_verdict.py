@@ -96,7 +96,9 @@ class SignOffDetails:
                 "verdict": verdict.outcome if verdict.error is None else None,
                 "counts_as_kernel_win": verdict.outcome == "PASS" and self.lever_class == "A",
                 "flags": [finding.rule for finding in verdict.of("warning")],
-                "reasons": [finding_record(one) | {"action": action_of(one)} for one in verdict.all_findings],
+                "reasons": [
+                    finding_record(finding) | {"action": action_of(finding)} for finding in verdict.all_findings
+                ],
                 "note": headline(verdict),
             }
         )
@@ -115,7 +117,7 @@ def action(verdict: SignOff) -> Consequence | None:
 
 def asks_remeasure(verdict: SignOff) -> bool:
     """Return True if the runs should be repeated. `action` may still return a more important action."""
-    return verdict.outcome == "FLAG" and any(action_of(one) == "remeasure" for one in verdict.of("warning"))
+    return verdict.outcome == "FLAG" and any(action_of(finding) == "remeasure" for finding in verdict.of("warning"))
 
 
 def corrected_headline(verdict: SignOff) -> str | None:
@@ -158,7 +160,7 @@ def headline(verdict: SignOff) -> str:
         return f"DEGRADED: no verdict, because the sign-off itself failed: {verdict.error.message}"
     deciding = action(verdict)
     word = f"{verdict.outcome}{' (unverifiable)' if is_unverifiable(verdict) else ''}, action {deciding}"
-    worst = verdict.of("error") or sorted(verdict.of("warning"), key=lambda one: action_of(one) != deciding)
+    worst = verdict.of("error") or sorted(verdict.of("warning"), key=lambda finding: action_of(finding) != deciding)
     reasons = [f"{finding.rule}: {finding.sentence}" for finding in worst]
     return f"{word}: {shortened_list(reasons, 1)}" if reasons else word
 
@@ -189,6 +191,8 @@ def feedback(verdict: SignOff) -> dict[str, Any]:
     content = record(verdict)
     of_verdict = ("schema_version", "short_name", "audit_scope", "verdict", "action", "error")
     of_finding = ("rule", "severity", "text", "found", "expected", "file")
-    lowering = [] if verdict.error is not None else [finding_record(one) for one in verdict.of("error", "warning")]
-    to_mend = [{name: one[name] for name in of_finding} for one in lowering]
+    lowering = (
+        [] if verdict.error is not None else [finding_record(finding) for finding in verdict.of("error", "warning")]
+    )
+    to_mend = [{name: reason[name] for name in of_finding} for reason in lowering]
     return {name: content[name] for name in of_verdict} | {"to_mend": to_mend}

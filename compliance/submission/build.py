@@ -71,7 +71,7 @@ class SubmissionDetails:
     @property
     def unofficial(self) -> list[str]:
         """The reasons why the results are not eligible for submission."""
-        return list(dict.fromkeys(reason for one in self.judged for reason in one.unofficial))
+        return list(dict.fromkeys(reason for candidate in self.judged for reason in candidate.unofficial))
 
     @property
     def rehearsal(self) -> list[str]:
@@ -114,7 +114,9 @@ class SubmissionDetails:
             ],
             "system": None
             if description is None
-            else {name: {"value": one, "from": description.origins[name]} for name, one in description.values.items()},
+            else {
+                name: {"value": value, "from": description.origins[name]} for name, value in description.values.items()
+            },
             "files": built,
             "bytes": sum(built.values()),
         }
@@ -218,7 +220,7 @@ def _readme(candidate: Candidate, place: Place, tree: Tree, rehearsal: list[str]
         parts=candidate.verdict.parts,
         code=f"{tree.source(place.division, place.organization).name}/{CODE_FOLDER}",
         code_folder=CODE_FOLDER,
-        commands=[_command(name, one) for name, one in manifests.items()],
+        commands=[_command(name, manifest) for name, manifest in manifests.items()],
         plan=manifest.plan,
         model_name=model_name(manifest),
         mechanism=manifest.mechanism,
@@ -247,9 +249,9 @@ def _option(key: str, value: Any) -> list[str]:
     if value is True:
         return [flag]
     if isinstance(value, dict):
-        return [word for name, one in value.items() for word in (flag, f"{name}={one}")]
+        return [word for name, setting in value.items() for word in (flag, f"{name}={setting}")]
     if isinstance(value, list):
-        return [word for one in value for word in (flag, str(one))]
+        return [word for setting in value for word in (flag, str(setting))]
     is_hub_id = key == "model_path" and not PurePath(str(value)).is_absolute()
     if key.endswith(_FILES) and not is_hub_id:
         return [flag, PurePath(str(value)).name]

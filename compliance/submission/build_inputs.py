@@ -17,7 +17,7 @@ from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record, cam
 from runs.record.manifest import Manifest, read_manifest
 
 # Audits that a submission contains. Other audits are ignored.
-SUBMITTED_TESTS = tuple(sorted({name for one in SUBMISSIONS.values() for name in one.audits}))
+SUBMITTED_TESTS = tuple(sorted({name for entry in SUBMISSIONS.values() for name in entry.audits}))
 _RESTORE = "restore the file"
 
 

@@ -102,13 +102,17 @@ def refusals(checked: CurveVerdict, *, rehearsal: bool) -> list[Finding]:
     `verify` only warns of samples that never completed, if the run was interrupted.
     """
     waived = waivers(checked) if rehearsal else []
-    interrupted = [one for one in checked.of("warning") if one.numbers.get("left")]
-    return [one for one in checked.of("error") if one not in waived] + interrupted
+    interrupted = [finding for finding in checked.of("warning") if finding.numbers.get("left")]
+    return [finding for finding in checked.of("error") if finding not in waived] + interrupted
 
 
 def waivers(checked: CurveVerdict) -> list[Finding]:
     """Return the violated rules of the round that do not prevent a rehearsal: all except failed samples."""
-    return [one for one in checked.of("error") if one.kind == "official" and one.rule != "endpoints-rule-failures"]
+    return [
+        finding
+        for finding in checked.of("error")
+        if finding.kind == "official" and finding.rule != "endpoints-rule-failures"
+    ]
 
 
 def build_points(checked: CurveVerdict, output: Path, system_name: str, *, rehearsal: bool) -> list[Path]:
@@ -211,7 +215,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
     concurrency = (load.size[0] or len(load.rows)) if offline else pattern.target_concurrency
     if not concurrency:
         raise InputError(f"{case.run.root}: {pattern.text} is not a point of a curve", _POINTS_ONLY)
-    dataset = next((str(one.get("name")) for one in case.run.datasets(measured=True)), "")
+    dataset = next((str(entry.get("name")) for entry in case.run.datasets(measured=True)), "")
     client_settings = case.run.raw_config.get("settings")
     client = client_settings.get("client") if isinstance(client_settings, dict) else None
     before = events.issued_ns < load.start_ns  # these requests are the warm-up

@@ -167,10 +167,10 @@ class Candidate(Subject):
         """All reasons why the result is not eligible for submission. Some of them do not refuse it."""
         if self.absent("manifest"):
             return []
-        reasons, refused = list(self.inputs), [found for _, found in self.violated]
+        reasons, refused = list(self.inputs), [finding for _, finding in self.violated]
         for part in (part for part in self.verdict.parts if not part.details.claims_official):
-            official = [found for found in part.violated if found.kind == "official" and found not in refused]
-            reasons += [*part.declared, *(found.sentence for found in official)]
+            official = [finding for finding in part.violated if finding.kind == "official" and finding not in refused]
+            reasons += [*part.declared, *(finding.sentence for finding in official)]
         if self.request.division == "network" and not all(map(all_servers_remote, self.manifests().values())):
             reasons.append("the manifest does not show that every server runs on another machine than LoadGen")
         return list(dict.fromkeys(reasons))

@@ -71,10 +71,12 @@ def _presence(candidate: Candidate) -> Iterator[Finding]:
 def _verified(candidate: Candidate) -> Iterator[Finding]:
     """Refuse the result for each error that `main.py verify` finds."""
     verdict, error = candidate.verdict, candidate.verdict.error
-    contradictions = [(part, found) for part in verdict.parts for found in part.contradictions]
+    contradictions = [(part, finding) for part in verdict.parts for finding in part.contradictions]
     reasons = [("log-damaged", error.message)] if error is not None else []
-    reasons += [(found.rule, f"{part.prefix}{found.sentence}") for part, found in contradictions + candidate.violated]
-    reasons += [(found.rule, found.sentence) for found in verdict.findings if found.severity == "error"]
+    reasons += [
+        (finding.rule, f"{part.prefix}{finding.sentence}") for part, finding in contradictions + candidate.violated
+    ]
+    reasons += [(finding.rule, finding.sentence) for finding in verdict.findings if finding.severity == "error"]
     for rule, reason in reasons:
         see = f"see `{PROGRAM} verify {candidate.result.home} --official`"
         yield compared(
@@ -96,7 +98,7 @@ def never_eligible(where: str, reason: str) -> Finding:
     ("submit/not-official", "error", "[rules] closed division", "reasons why a run is not eligible for submission",
     "rerun with the settings of the benchmark"),
     needs=("manifest",),
-    applies=lambda of: "a rehearsal accepts ineligible results" if of.request.rehearsal else "",
+    applies=lambda candidate: "a rehearsal accepts ineligible results" if candidate.request.rehearsal else "",
 )  # fmt: skip
 def _official(candidate: Candidate) -> Iterator[Finding]:
     """Refuse runs that are not eligible for submission.
@@ -114,7 +116,7 @@ def _technique(candidate: Candidate) -> Iterator[Finding]:
     assert run is not None  # `needs` of the check guarantees it
     division: GateDivision = "open" if candidate.request.division == "open" else "closed"
     gate = judge_rows([row_to_submit(result, candidate.verdict, run, registries)], registries, division=division)
-    for finding in (one for row in gate.parts for one in row.of("error")):
+    for finding in (violation for row in gate.parts for violation in row.of("error")):
         see = f"see `{PROGRAM} gate {result.home}`"
         yield compared(
             finding.rule,
@@ -184,14 +186,16 @@ def _audit_failures(audit: AuditDir) -> Iterator[tuple[str, str]]:
     if absent := [name for name in IDS if name not in (recorded.model_extra or {})]:
         yield "submit/audit", f"{', '.join(absent)} missing in {state.record.name}"
         return
-    if violated := [found for run in state.runs for found in judge_run(RunEvidence.of(run)).contradictions]:
-        yield from ((found.rule, f"{audit.test}: {found.sentence}") for found in violated)
+    if violated := [finding for run in state.runs for finding in judge_run(RunEvidence.of(run)).contradictions]:
+        yield from ((finding.rule, f"{audit.test}: {finding.sentence}") for finding in violated)
         return
     for run in state.runs:
         if run.detail.error_count:
             yield "submit/audit", f"{run.dir.detail}: {run.detail.error_count} error records"
     again = f"{audit.test}, re-evaluated from {audit.dir.root}, fails"
-    yield from ((found.rule, f"{again}: {found.sentence}") for found in result.findings if found.severity == "error")
+    yield from (
+        (finding.rule, f"{again}: {finding.sentence}") for finding in result.findings if finding.severity == "error"
+    )
     if result.details.get("official_passed") is False:
         yield "submit/audit", f"{audit.test}: the official script prints: {result.text.strip().splitlines()[-1]}"
     for path in state.changed:
@@ -272,7 +276,7 @@ def _reuse_unseen(evidence: SetEvidence) -> Iterator[Finding]:
             name
             for name, manifest in records
             if prompt_reuse(manifest).is_unobserved
-            and all(differences(fingerprint(manifest), other, SERVERS) for other in audited)
+            and all(differences(fingerprint(manifest), audited_facts, SERVERS) for audited_facts in audited)
         )
         if name := next(unseen, None):
             reason = "the server does not report cached prompt tokens, and has no passed output_caching audit"

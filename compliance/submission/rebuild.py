@@ -117,7 +117,7 @@ def _findings(details: TreeDetails, made_of: TreeInputs, signed: list[SystemSign
     # files that `submit` builds from the runs of each system; None: unknown
     built: dict[tuple[str, str], list[set[Path] | None]] = {}
     with with_scorer(made_of.sources) as (sources, _):
-        for home, places in groupby(details.places, lambda one: (one.division, one.organization, one.system)):
+        for home, places in groupby(details.places, lambda place: (place.division, place.organization, place.system)):
             files, sign_off_of = yield from _compare_system(tree, [*places], replace(made_of, sources=sources))
             built.setdefault(home[:2], []).append(files)
             signed += [sign_off_of] if home[0] != "open" else []
@@ -146,7 +146,7 @@ def _compare_system(
     tests = [tree.audit(place, test) for place in places for test in SUBMITTED_TESTS]
     audits = [RunDir(folder / "performance" / "run_1") for folder in tests if folder.is_dir()]
     run_of = {run_dir: _run_of(run_dir, made_of.runs) for run_dir in (*result_runs, *audits)}
-    for run_dir in (run_dir for run_dir, found in run_of.items() if found is None):
+    for run_dir in (run_dir for run_dir, submitted_run in run_of.items() if submitted_run is None):
         yield compared(
             "log-not-in-runs", False, "in none of the runs", "a detail log of one of the runs", run_dir.detail
         )
@@ -190,7 +190,7 @@ def _compare_system(
 def _request(
     tree: Tree, first: Place, output: Path, results: list[Path], manifests: dict[str, Manifest], made_of: TreeInputs
 ) -> SubmitRequest:
-    division: Division = next((one for one in DIVISIONS if one == first.division), "closed")
+    division: Division = next((name for name in DIVISIONS if name == first.division), "closed")
     # Fields that are missing in the file of --system are taken from the description in the tree.
     described = object_or_empty(tree.system(first.division, first.organization, first.system))
     system_file = given_in(described, manifests["performance"]) if manifests else SystemFile({}, {})
@@ -218,7 +218,7 @@ def _check_calibration(folder: Path, manifests: list[Manifest]) -> Iterator[Find
         yield compared("runs-differ", False, f"{len(files):,}", wanted, folder, text="calibration documents")
         return
     documents = {os.path.relpath(path, folder): value_of(read_tree_bytes(path, "runs-differ")) for path in files}
-    for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
+    for problem in lacking({name: content for name, content in documents.items() if content is not None}, manifests):
         yield compared(
             "runs-differ", False, problem, "how the weights were quantized", folder, text="calibration document"
         )
@@ -244,7 +244,7 @@ def _first_difference(path: Path, expected: Path) -> tuple[str, str]:
     """Return the first line that differs, as it is in the tree and as it follows from the runs."""
     if max(path.stat().st_size, expected.stat().st_size) > MAX_TEXT_BYTES:
         return f"{path.stat().st_size:,} bytes", f"{expected.stat().st_size:,} bytes (from the runs)"
-    lines = (one.read_bytes().split(b"\n") for one in (path, expected))
+    lines = (file.read_bytes().split(b"\n") for file in (path, expected))
     for number, (line, expected_line) in enumerate(zip_longest(*lines), start=1):
         if line != expected_line:
             texts = ["end of file" if text is None else text.decode(errors="replace") for text in (line, expected_line)]

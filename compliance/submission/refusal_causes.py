@@ -35,7 +35,7 @@ def cause_of(reason: str) -> str:
 
 def by_cause(findings: Sequence[Finding]) -> list[list[Finding]]:
     """Group refusals by cause, in the order of their first finding. The first finding of a group has the fix."""
-    violated = {(found.text, _cause(found)) for found in findings}
+    violated = {(refusal.text, _cause(refusal)) for refusal in findings}
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         follows = _FOLLOWS.get(finding.rule, "")

@@ -184,8 +184,8 @@ def system_description(
         ("command line", {"submitter": submitter, "division": division, "system_type": ",".join(sorted(suites))}),
         ("command line", {IS_NETWORK: "true"} if network else {}),
     )
-    values = {name: value for _, found in sources for name, value in found.items()}
-    origins = {name: origin for origin, found in sources for name in found}
+    values = {name: value for _, fields in sources for name, value in fields.items()}
+    origins = {name: origin for origin, fields in sources for name in fields}
     if not network and (beyond := [name for name in NETWORK_NAMES if name in system_file.fields]):
         raise InputError(f"--system: {', '.join(beyond)}: only for systems reached over a network", "remove the fields")
     fields = FIELDS + (NETWORK_FIELDS if network else ())

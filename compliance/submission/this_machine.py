@@ -60,7 +60,7 @@ def detect() -> dict[str, str]:
         "host_storage_capacity": f"{sum(sizes.values()) * _SECTOR_BYTES / 1e9:.0f} GB" if sizes else "",
         "host_storage_type": ", ".join(sorted({_disk_type(disk) for disk in sizes})),
         "host_network_card_count": str(len(cards) or ""),
-        "host_networking": ", ".join(f"{speeds.count(one)}x Ethernet ({one})" for one in sorted(set(speeds))),
+        "host_networking": ", ".join(f"{speeds.count(speed)}x Ethernet ({speed})" for speed in sorted(set(speeds))),
     }
     with contextlib.suppress(OSError):
         values["operating_system"] = platform.freedesktop_os_release()["PRETTY_NAME"]

@@ -92,7 +92,7 @@ def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
     methods: dict[str, tuple[str, Path]] = {}
     for manifest in manifests:
         digest = manifest.model.sha256.get(CALIBRATION)
-        if digest is None or any(digest == known for known, _ in methods.values()):
+        if digest is None or any(digest == method_digest for method_digest, _ in methods.values()):
             continue
         precision = manifest.model.weights.precision if manifest.model.weights else "unknown"
         name = CALIBRATION if not methods else f"calibration-{precision}.md"
@@ -120,10 +120,10 @@ def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
             yield f"documentation/{name} differs from the file {path} of the runs (SHA-256 {digest})"
     for name, content in documents.items():
         hashes = {digest.decode().lower() for digest in _AFTER.findall(content)}
-        if hashes and not any(hashes <= set(one.model.sha256.values()) for one in manifests):
+        if hashes and not any(hashes <= set(manifest.model.sha256.values()) for manifest in manifests):
             yield f"documentation/{name} describes weights that the runs did not use"
-    weights = [one.model.weights for one in manifests if one.model.weights is not None]
-    quantized = {one.precision for one in weights if one.quantized}
+    weights = [manifest.model.weights for manifest in manifests if manifest.model.weights is not None]
+    quantized = {facts.precision for facts in weights if facts.quantized}
     described = any(is_about_calibration(PurePath(name)) and content.strip() for name, content in documents.items())
     if quantized and not described:
         yield f"the calibration document of the quantized weights ({', '.join(sorted(quantized))}) is missing"

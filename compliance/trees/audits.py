@@ -194,7 +194,7 @@ def check_audit_texts(directory: ScenarioDirectory, test: str) -> Reads[bool]:
             of_audit = (yield from read_tree_text(scores[1], "audit-verdict")) or ""
             for apart in _scores_apart(audit, baseline, of_audit):
                 yield audit.differs("audit-verdict", path, f"{_FAIL}, and {apart}", _PASS, *scores)
-            different, total = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
+            different, total = (stated.get(f"num_perf_log_{name}", "?") for name in ("data_mismatch", "entries"))
             shown_text = f"{different} of {total} ({_FAIL}; both runs have scores)"
             yield audit.differs("audit-fallback", path, shown_text, "0", *scores, is_warning=True)
         elif _FAIL in text or _PASS not in text:
@@ -286,7 +286,7 @@ def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float,
         if evaluated := _EVALUATED.search(text):
             yield "accuracy score", float(evaluated[1]), 0.0, responses
     elif audit.test == "TEST09" and (entries := audit.responses()) is not None:
-        lengths = [len(one.data) // _TOKEN_BYTES for one in entries] or [0]
+        lengths = [len(entry.data) // _TOKEN_BYTES for entry in entries] or [0]
         yield "total samples", len(entries), 0.0, responses
         yield "min output tokens", min(lengths), 0.0, responses
         yield "max output tokens", max(lengths), 0.0, responses

@@ -85,20 +85,22 @@ class Cause:
 
     @cached_property
     def results(self) -> list[str]:
-        named = {"/".join(one.result) for one in self.caused if one.result}
-        return sorted(named.union(*(one.finding.numbers.get("results", ()) for one in self.caused)))
+        named = {"/".join(caused_finding.result) for caused_finding in self.caused if caused_finding.result}
+        return sorted(
+            named.union(*(caused_finding.finding.numbers.get("results", ()) for caused_finding in self.caused))
+        )
 
     @cached_property
     def submitters(self) -> list[str]:
-        return sorted({one.subject[1] for one in self.caused if len(one.subject) > 1})
+        return sorted({caused_finding.subject[1] for caused_finding in self.caused if len(caused_finding.subject) > 1})
 
     @property
     def is_error(self) -> bool:
-        return any(one.finding.severity == "error" for one in self.caused)
+        return any(caused_finding.finding.severity == "error" for caused_finding in self.caused)
 
     @property
     def rules(self) -> Counter[str]:
-        return Counter(one.finding.rule for one in self.caused)
+        return Counter(caused_finding.finding.rule for caused_finding in self.caused)
 
     @property
     def example(self) -> Finding:
@@ -107,7 +109,7 @@ class Cause:
         def severity(finding: Finding) -> tuple[bool, int]:
             return finding.severity != "error", -len(finding.numbers.get("results", ()))
 
-        return min((one.finding for one in self.caused), key=severity)
+        return min((caused_finding.finding for caused_finding in self.caused), key=severity)
 
     @property
     def extent(self) -> str:

@@ -30,7 +30,7 @@ def report_lines(verdict: TreeVerdict) -> Iterator[str]:
     """Yield the causes, then the findings grouped by directory."""
     checked = TreeReport(verdict)
     yield from head(checked)
-    shown, also = _folded([one for one in checked.caused if one.cause != SELECTION])
+    shown, also = _folded([caused_finding for caused_finding in checked.caused if caused_finding.cause != SELECTION])
     folded = len(checked.findings) - len(shown)
     if len(shown) > MAX_PRINTED:
         shown = in_order(sorted(shown, key=lambda finding: finding.severity != "error")[:MAX_PRINTED])
@@ -82,7 +82,11 @@ def _repeated(shown: list[Finding]) -> tuple[list[Finding], list[list[Finding]]]
     for finding in shown:
         by_text.setdefault((str(finding), finding.fix), []).append(finding)
     repeated = [same for same in by_text.values() if len(same) > MAX_REPEATED]
-    return [one for one in shown if len(by_text[str(one), one.fix]) <= MAX_REPEATED], repeated
+    return [
+        caused_finding
+        for caused_finding in shown
+        if len(by_text[str(caused_finding), caused_finding.fix]) <= MAX_REPEATED
+    ], repeated
 
 
 def head(checked: TreeReport) -> Iterator[str]:
@@ -92,8 +96,8 @@ def head(checked: TreeReport) -> Iterator[str]:
     text.append(counted(len({place.organization for place in checked.places}), "submitter"))
     errors, warnings = (counted(checked.count(kind), kind) for kind in ("error", "warning"))
     yield StyledLine(f"{' of '.join(text)}, round {checked.tree.round}: {errors}, {warnings}", "bold")
-    other_seeds = (one.numbers for one in checked.findings if one.rule in ("perf-seeds", "accuracy-seeds"))
-    rounds = Counter(str(one["value"]) for one in other_seeds if one.get("value") in ROUNDS)
+    other_seeds = (finding.numbers for finding in checked.findings if finding.rule in ("perf-seeds", "accuracy-seeds"))
+    rounds = Counter(str(numbers["value"]) for numbers in other_seeds if numbers.get("value") in ROUNDS)
     for name, count in rounds.most_common():
         hint = f"{counted(count, 'log')} with the seeds of round {name}; to apply the rules of {name}: --round {name}"
         yield StyledLine(hint, "yellow")
@@ -122,7 +126,7 @@ def unapplied_rule_lines(checked: TreeReport) -> Iterator[str]:
     """Yield the number of rules applied, and the most frequent reasons why rules were not applied."""
     if not checked.rules_not_applied:
         return
-    lacking = [sum(len(one.rules) for one in several) for several in checked.rules_not_applied.values()]
+    lacking = [sum(len(entry.rules) for entry in several) for several in checked.rules_not_applied.values()]
     rules = len(catalog())
     yield f"{rules - max(lacking)} to {rules - min(lacking)} of {rules} rules were applied to each result; not applied:"
     reasons: dict[tuple[bool, str], list[int]] = {}
@@ -141,8 +145,8 @@ def _lines_by_rank(by_rank: list[list[Cause]]) -> list[int]:
 
     Each rank gets one. The remaining lines go to the three most severe ranks in turn, then to the others.
     """
-    most = [min(1, len(found)) for found in by_rank]
-    free = MAX_HEAD_LINES - 2 - sum(2 * bool(found) for found in by_rank) - 2 * sum(most)
+    most = [min(1, len(of_rank)) for of_rank in by_rank]
+    free = MAX_HEAD_LINES - 2 - sum(2 * bool(of_rank) for of_rank in by_rank) - 2 * sum(most)
     for ranks in (range(3), range(3, len(RANKS))):
         for rank in (rank for _ in range(free) for rank in ranks):
             if free >= 2 and most[rank] < len(by_rank[rank]):
@@ -157,7 +161,11 @@ def _short(text: str) -> str:
 
 def _table_lines(checked: TreeReport) -> Iterator[str]:
     """Yield the number of findings by submitter and rank."""
-    counts = Counter((one.subject[1], checked.ranks[one.cause]) for one in checked.caused if len(one.subject) > 1)
+    counts = Counter(
+        (caused_finding.subject[1], checked.ranks[caused_finding.cause])
+        for caused_finding in checked.caused
+        if len(caused_finding.subject) > 1
+    )
     yield StyledLine("findings by submitter: " + ", ".join(f"{n} {name}" for n, name in enumerate(RANKS, 1)), "bold")
     for organization in sorted({organization for organization, _ in counts}):
         cells = (counts[organization, rank] or "" for rank in range(len(RANKS)))

@@ -131,7 +131,7 @@ class TreeDetails:
             "scenarios": [str(place) for place in self.places],
             "errors": report.count("error"),
             "warnings": report.count("warning"),
-            "signoff": None if signed is None else [one.as_json() for one in signed],
+            "signoff": None if signed is None else [sign_off.as_json() for sign_off in signed],
             "official": {"run": False} if official is None else {"run": True, **asdict(official)},
         }
 
@@ -175,7 +175,7 @@ class TreeReport:
     @cached_property
     def ranks(self) -> dict[str, int]:
         """The rank of each cause, by its name."""
-        return {one.name: one.rank for one in self.causes}
+        return {cause.name: cause.rank for cause in self.causes}
 
     @cached_property
     def numbers(self) -> dict[Place, dict[str, float]]:

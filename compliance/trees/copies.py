@@ -69,7 +69,7 @@ def check_duplicates(root: Path, results: list[PlaceDetails], trees: Sequence[Pa
     copies = [copy for result in results for run in result.runs for copy in _copies(run, result.place, seen)]
     between: defaultdict[tuple[str, ...], list[_Copy]] = defaultdict(list)
     for copy in copies:
-        pair = tuple(_system(one) for one in (copy.place, copy.other) if one is not None)
+        pair = tuple(_system(named_place) for named_place in (copy.place, copy.other) if named_place is not None)
         between[pair if len(set(pair)) > 1 else (str(copy.run),)].append(copy)
     for copies_of_pair in between.values():
         if len(copies_of_pair) <= MAX_SINGLE:
@@ -195,7 +195,9 @@ def _may_share(first: Place, first_run: str, second: Place, second_run: str) -> 
         return False
     if first.benchmark != second.benchmark:
         return model_of(first.benchmark) == model_of(second.benchmark) and len(scenarios) == 1
-    return first.benchmark not in DIRECTORIES and any(scenarios == {one.lower() for one in pair} for pair in INFERRED)
+    return first.benchmark not in DIRECTORIES and any(
+        scenarios == {scenario_name.lower() for scenario_name in pair} for pair in INFERRED
+    )
 
 
 def _source_of_order(result: PlaceDetails) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ def _check_type(path: Path, name: str, value: Any, rule_id: str) -> Iterator[Fin
     """Check that a value is a string or a count. An object of strings causes only a warning, because it is common."""
     if value is None or isinstance(value, str) or (type(value) is int and _COUNT.search(name)) or name == IS_NETWORK:
         return
-    parts = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+    parts = isinstance(value, dict) and all(isinstance(part, str) for part in value.values())
     shown = f"{name} is {json.dumps(value)[:SHOWN]}"
     yield compared(rule_id, False, shown, "a string", path, severity="warning" if parts else None, decided_by=[name])
 
@@ -209,7 +209,11 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organizati
 
 @decides("tree", ("system-placeholder", "error", OURS, "placeholder in a description", "replace the placeholder"))
 def _check_words(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
-    parts = [(name, text) for name, of in value.items() for text in (of.values() if isinstance(of, dict) else [of])]
+    parts = [
+        (name, text)
+        for name, content in value.items()
+        for text in (content.values() if isinstance(content, dict) else [content])
+    ]
     for name, text in parts:
         if not isinstance(text, str):
             continue

@@ -120,9 +120,9 @@ def check_places(directory: ScenarioDirectory) -> Iterator[Finding]:
     names = {name.lower(): model_of(entry) for name, entry in directory.tree.round.table.directories.items()}
     scenarios = {claim.scenario.lower(), *(run.scenario.lower() for run in directory.identities)}
     for path in _texts(directory):
-        folders = {one.lower() for one in _FOLDER.findall(_text_of(path))}
+        folders = {folder.lower() for folder in _FOLDER.findall(_text_of(path))}
         for named_parts, allowed in ((folders & _SCENARIOS, scenarios), (folders & set(names), {claim.entry.model})):
-            named = {names.get(one, one) for one in named_parts}
+            named = {names.get(part, part) for part in named_parts}
             if named and not named & allowed:
                 yield compared("text-place", False, ", ".join(sorted(named_parts)), " or ".join(sorted(allowed)), path)
 

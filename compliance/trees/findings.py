@@ -68,7 +68,9 @@ def file_text(finding: Finding) -> str:
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Return each finding once, ordered by file."""
-    return sorted(set(findings), key=lambda one: (file_text(one), one.rule, one.found, one.required))
+    return sorted(
+        set(findings), key=lambda finding: (file_text(finding), finding.rule, finding.found, finding.required)
+    )
 
 
 def message_text(text: str) -> str:
@@ -82,7 +84,10 @@ def message_text(text: str) -> str:
 def located(root: Path, findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings, each with the line of its first file if that is found."""
     texts: dict[Path, list[bytes]] = {}
-    return [_located(one, _lines(root / one.files[0], texts)) if one.decided_by else one for one in findings]
+    return [
+        _located(finding, _lines(root / finding.files[0], texts)) if finding.decided_by else finding
+        for finding in findings
+    ]
 
 
 def _located(finding: Finding, lines: list[bytes]) -> Finding:

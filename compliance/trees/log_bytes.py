@@ -36,8 +36,16 @@ def check_responses(directory: ScenarioDirectory) -> Iterator[Finding]:
 
 def _check_entries(claim: RunClaim, path: Path, entries: Sequence[AccuracyEntry]) -> Iterator[Finding]:
     if claim.entry.token_latencies:
-        counted = [(one, len(one.data), one.token_count) for one in entries if one.token_count]
-        wrong = [(one, size, tokens) for one, size, tokens in counted if size not in (4 * tokens, 8 * tokens)]
+        counted = [
+            (counted_entry, len(counted_entry.data), counted_entry.token_count)
+            for counted_entry in entries
+            if counted_entry.token_count
+        ]
+        wrong = [
+            (counted_entry, size, tokens)
+            for counted_entry, size, tokens in counted
+            if size not in (4 * tokens, 8 * tokens)
+        ]
         if wrong:
             first, size, tokens = wrong[0]
             value = f"{len(wrong)} differ; qsl_idx {first.qsl_idx} has {size} bytes, token_count {tokens}"

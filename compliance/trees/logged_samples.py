@@ -52,4 +52,4 @@ def read_logged_samples(path: Path) -> LoggedSamples:
             for seq, index, data, count in _ENTRY.findall(log)
         ]
         return LoggedSamples(path, shown, issued_samples(log), (error.message, error.fix))
-    return LoggedSamples(path, entries, [(one.seq_id, one.qsl_idx) for one in entries])
+    return LoggedSamples(path, entries, [(entry.seq_id, entry.qsl_idx) for entry in entries])

@@ -209,7 +209,7 @@ def check_user_conf(directory: ScenarioDirectory) -> Iterator[Finding]:
     # Both runs share the file, and their datasets may have different sizes.
     sizes = () if claim.is_one_size else (claim.accuracy_samples, claim.entry.performance_samples)
     of_accuracy: list[Mismatch] = []
-    differ_in_both = {found.key for found in mismatches(lines, models, accuracy, named)} if accuracy else None
+    differ_in_both = {mismatch.key for mismatch in mismatches(lines, models, accuracy, named)} if accuracy else None
     for mismatch in mismatches(lines, models, detail, named):
         if mismatch.line is None:
             yield compared(
@@ -223,7 +223,7 @@ def check_user_conf(directory: ScenarioDirectory) -> Iterator[Finding]:
             shown, line = f"{mismatch.line.name} = {mismatch.line.value}", mismatch.line.line
             yield compared("user-conf-differs", False, shown, _logged(mismatch), path, line=line)
     if of_accuracy:
-        lines_of_accuracy = [found.line for found in of_accuracy if found.line is not None]
+        lines_of_accuracy = [mismatch.line for mismatch in of_accuracy if mismatch.line is not None]
         shown = ", ".join(f"{line.name} = {line.value}" for line in lines_of_accuracy)
         used = ", ".join(map(_logged, of_accuracy))
         yield compared("user-conf-accuracy", False, shown, used, path, line=lines_of_accuracy[0].line)

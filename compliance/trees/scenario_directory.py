@@ -170,7 +170,7 @@ class ScenarioDirectory(Subject):
 def fingerprints(values: Mapping[str, object]) -> list[tuple[int, ...]]:
     """Return the latencies of each group of FINGERPRINTS, except groups that are incomplete or all zero."""
     groups = [tuple(values.get(key) for key in keys) for keys in FINGERPRINTS]
-    return [cast("tuple[int, ...]", one) for one in groups if all(type(ns) is int for ns in one) and any(one)]
+    return [cast("tuple[int, ...]", group) for group in groups if all(type(ns) is int for ns in group) and any(group)]
 
 
 def _all_logged(detail: DetailLog) -> int | None:
@@ -212,7 +212,7 @@ class RunIdentity:
         logs = [run.detail, run.summary] if detail.has_results else [run.detail]
         identity.hashes = {path: sha256_of(path) for path in logs}
         shown = {key: detail.get(key) for key in SHOWN} if detail.has_results else {}
-        identity.numbers = {key: float(one) for key, one in shown.items() if type(one) in (int, float)}
+        identity.numbers = {key: float(number) for key, number in shown.items() if type(number) in (int, float)}
         begin, end = detail.get("power_begin"), detail.get("power_end")
         if isinstance(begin, str) and isinstance(end, str):
             identity.window = (begin, end)

@@ -64,9 +64,9 @@ def _accelerators(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, 
     """Yield contradictions between a name and a field: what the name states, what the field states, and the field."""
     model = str(value.get("accelerator_model_name"))
     nodes, of_node = (count_of(value.get(field)) for field in ("number_of_nodes", "accelerators_per_node"))
-    kinds = {_plain(one) for one in _KIND.findall(model.replace("_", " "))}
+    kinds = {_plain(kind) for kind in _KIND.findall(model.replace("_", " "))}
     named = list(_KIND.finditer(name))
-    if kinds and named and not kinds & {_plain(one[0]) for one in named}:
+    if kinds and named and not kinds & {_plain(name[0]) for name in named}:
         yield named[0][0], f"accelerator_model_name {model}", "accelerator_model_name"
     counts = [
         int(match[1])
@@ -84,7 +84,7 @@ def _accelerators(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, 
     sizes = [float(size) for text in (name, model) for size in _GIGABYTES.findall(text)]
     if capacity and sizes and named:
         size = float(capacity[1]) * _GB[capacity[2]]
-        if not any(abs(one - size) <= _APART * size for one in sizes):
+        if not any(abs(known_size - size) <= _APART * size for known_size in sizes):
             field = "accelerator_memory_capacity"
             yield f"{sizes[0]:g} GB", f"{field} {capacity[0].strip()}", field
 
