@@ -19,7 +19,6 @@ from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
 
-CURVE = HARNESS_ROOT / "configs" / "curve.yaml"
 ENDPOINTS = "endpoints"
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
@@ -27,7 +26,7 @@ EXAMPLES = (
     "write the files to ../mlperf: init",
     "write your model and dataset into the files: init ../mlperf --model-path DIR --dataset-path FILE",
     "show the plan of a run with these files: run --config ../mlperf/run.yaml --dry-run",
-    "write the file of an MLPerf Endpoints curve: init --kind endpoints > curve.yaml",
+    "print the file of an MLPerf Endpoints curve: init --kind endpoints",
 )
 
 RUN = """# One run: {program} run --config {file} [--dry-run]
@@ -73,7 +72,9 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None,
     if kind == ENDPOINTS:
         if unused := [str(value) for value in (folder, model_path, dataset_path) if value is not None]:
             raise InputError(f"--kind endpoints: {unused[0]} has no effect", f"remove {unused[0]}")
-        text = CURVE.read_text().replace("main.py", PROGRAM)
+        from scenarios.curve.new_curve import curve_template
+
+        text = curve_template()
         command_output.put(text=text)
         tell(text.rstrip())
         return ExitCode.OK

@@ -13,7 +13,7 @@ import yaml
 from main import main as run_command
 from tests.support.mlperf_endpoints.stub_client import SERVER
 from tests.support.mlperf_endpoints.table_day import TABLE_DAY, fix_day
-from tests.support.servers.http_server import HttpServer, Reply, serving
+from tests.support.servers.http_server import HttpServer, ServerReply, serving
 
 ROWS = 24
 REPOSITORY = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ def day_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="package")
 def server_url() -> Iterator[str]:
     """A server that only lists its model."""
-    with serving(HttpServer("/v1/chat/completions", lambda _: Reply([b"{}"]), "test")) as server:
+    with serving(HttpServer("/v1/chat/completions", lambda _: ServerReply([b"{}"]), "test")) as server:
         yield server.url
 
 
