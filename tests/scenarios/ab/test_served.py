@@ -61,6 +61,19 @@ def test_served_systems_take_turns(run_main: RunMain, tmp_path: Path) -> None:
     assert are_gone()
 
 
+def test_a_server_that_dies_in_the_middle_ends_the_comparison_with_its_output(
+    run_main: RunMain, tmp_path: Path
+) -> None:
+    finished = run_main("ab", "--serve", command(30, 10), "--serve", f"{command(30, 10)} 75", *LENGTHS, "--block", 4,
+                        "--max-time", 60, "-o", tmp_path / "ab")  # fmt: skip
+    assert finished.code == ExitCode.FAILED
+    assert "status 7: out of memory" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    record = read_ab_record(tmp_path / "ab" / AB_FILE)
+    assert (record.status, record.blocks[0].systems) == ("failed", [0])
+    assert are_gone()
+
+
 def test_running_servers_are_measured_together_and_a_slowdown_fails(tmp_path: Path) -> None:
     with serving(scripted_server(tpot_s=0.01)) as base, serving(scripted_server(tpot_s=0.02)) as changed:
         content = api.ab(base.url, changed.url, *map(str, LENGTHS), "--max-time", "30s", "--fail-if-slower", "3%", "-o",
