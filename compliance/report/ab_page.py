@@ -17,7 +17,7 @@ from compliance.report.curves import COLORS
 from compliance.report.page import render_page
 from compliance.report.pictures import BAD, GOOD, MUTED, ONE, TWO, Picture, picture_of
 from runs.ab.ab_record import AB_FILE, AbBlock, AbChange, AbRecord, read_ab_record
-from runs.ab.ab_text import load_line, verdict_text
+from runs.ab.ab_text import limits_line, load_line, verdict_text
 from runs.files.writing import write_atomic
 from runs.wording import milliseconds, moment, printable
 
@@ -46,6 +46,9 @@ class AbPage:
 
     def load_line(self, load: int) -> str:
         return load_line(self.record, load)
+
+    def limits_line(self, load: int) -> str:
+        return limits_line(self.record, load)
 
     def verdict_text(self, change: AbChange) -> str:
         return verdict_text(change, self.record.precision)

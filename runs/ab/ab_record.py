@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runs.bench.bench_record import BenchRun, BenchStatus, Fact, LoadKind
+from runs.bench.bench_record import BenchRun, BenchStatus, Fact, Limits, LoadKind
 from runs.errors import ExitCode, names_its_file
 from runs.files.reading import read_as
 from runs.files.writing import write_json
@@ -62,6 +62,7 @@ class AbBlock(_Part):
     saturated: list[int] = Field(default_factory=list)  # systems that did not keep up with the rate
     late_share: float | None = None  # mean delay of the client before a query is issued, as a share of the TTFT
     foreign_share: float | None = None  # share of the cores' time that other processes used
+    within: list[int | None] = Field(default_factory=list)  # queries of each system within the limits, if there are any
 
 
 class AbChange(_Part):
@@ -99,6 +100,7 @@ class AbRecord(_Part):
     fail_if_slower: float | None
     seed: int
     conditions: dict[str, Fact]
+    limits: Limits | None = None
     shares_machine: bool = False  # True if all systems run on the machine of the client
     blocks: list[AbBlock] = Field(default_factory=list)
     changes: list[AbChange] = Field(default_factory=list)
@@ -113,6 +115,13 @@ class AbRecord(_Part):
     def elapsed_s(self) -> float:
         """Wall time of all blocks, warm-ups and starts."""
         return self.other_s + sum(block.seconds for block in self.blocks)
+
+    def share_within(self, load: int, system: int) -> float | None:
+        """Return the share of a system's queries within the limits; None without limits, or without their latencies."""
+        blocks = [block for block in self.blocks if block.load == load and system in block.systems and block.within]
+        within = [block.within[block.systems.index(system)] for block in blocks]
+        queries = sum(block.run.queries // len(block.systems) for block in blocks)
+        return sum(filter(None, within)) / queries if queries and None not in within else None
 
     def saturated_at(self, load: int) -> list[int]:
         """Return the systems that are saturated at a load: in at least half of its blocks."""

@@ -59,6 +59,13 @@ def _level(value: float | None, unit: str) -> str:
     return "-" if value is None else milliseconds(value) if unit == "ms" else f"{value:,.4g}"
 
 
+def limits_line(record: AbRecord, load: int) -> str:
+    """Return the share of the queries of each system within the limits; empty without limits."""
+    shares = {system.name: record.share_within(load, place) for place, system in enumerate(record.systems)}
+    texts = [f"{share:.1%} of the queries of {name}" for name, share in shares.items() if share is not None]
+    return f"within {record.limits}: {', '.join(texts)}" if texts else ""
+
+
 def verdict_text(change: AbChange, precision: float) -> str:
     """Return the verdict in words."""
     if change.verdict == "equal":
@@ -161,6 +168,8 @@ def closing_lines(record: AbRecord) -> Iterator[str]:
         for system in range(1, len(record.systems)):
             if not full or (0 not in full and system not in full):
                 yield from table(record, load, system)
+        if line := limits_line(record, load):
+            yield line
     yield from record.sentences
     yield from (f"note: {note}" for note in record.notes)
 

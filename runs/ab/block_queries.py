@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from runs.bench.bench_record import Limits
 from runs.errors import InputError
 from runs.numbers.load import arrival_window
 from runs.numbers.timeline import timeline
@@ -42,6 +43,17 @@ class SystemQueries:
         arrived_s = self.arrived_s - self.arrived_s[0]
         window = arrival_window(arrived_s, self.latency_s)
         return window is not None and window.is_saturated
+
+    def within(self, limits: Limits) -> int | None:
+        """Return the number of queries whose latencies are all within their limits; None if one was not measured."""
+        is_within = np.ones(len(self), dtype=np.bool_)
+        for latency, limit_ms in (("ttft", limits.ttft), ("tpot", limits.tpot), ("latency", limits.e2el)):
+            if limit_ms is not None:
+                times_s = self.times_s(latency)
+                if times_s is None:
+                    return None
+                is_within &= times_s <= limit_ms / 1e3
+        return int(is_within.sum())
 
     def times_s(self, latency: str) -> QueryValues | None:
         """Return the times of a latency: ttft, tpot or latency."""

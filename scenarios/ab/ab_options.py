@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # `--help` must not import numpy
 OF_BENCH = (
     *("rates", "concurrency", "input_len", "output_len", "random_range_ratio", "ignore_eos", "dataset_path"),
     *("dataset_name", "tokenizer", "seed", "metadata", "output_log_dir", "model", "backend", "endpoint"),
+    *("limits", "goodput"),
 )
 RATES = "50%"
 MIN_BLOCK_S = 2.0
@@ -63,7 +64,7 @@ class AbOptions(CheckedOptions):
         example="3%",
     )
     block: DurationS | None = _ab(
-        "Duration of a block. Default: 20 s, 20 s, 40 s, then 60 s; in turns, 30 queries, but 5 s to 60 s.",
+        "Duration of a block. Default: 20 s, then 40 s and 60 s; in turns, the time of 30 queries, from 5 s to 60 s.",
         "TIME",
         example="20s",
     )

@@ -50,7 +50,7 @@ def load_ab(
         mistakes.add(f"--block {options.block:g}: must be at least {MIN_BLOCK_S:g} s", "write --block 20s")
     _check_number(mistakes, targets, options.serve)
     mistakes.refuse()
-    values = {"rates": RATES, **bench_values, "limits": "none", "label": "ab"}
+    values = {"rates": RATES, "limits": "none", **bench_values, "label": "ab"}
     if "concurrency" in bench_values:
         del values["rates"]
     systems: list[ComparedSystem] = []
@@ -90,7 +90,7 @@ def load_ab(
 def conditions_of_ab(ab: Ab) -> dict[str, Fact]:
     """Return the conditions that all systems share."""
     facts = ab.base.equal_conditions()
-    return {name: value for name, value in facts.items() if name not in ("duration_s", "limits")}
+    return {name: value for name, value in facts.items() if name != "duration_s"}
 
 
 def _folder_name(systems: Sequence[ComparedSystem]) -> str:

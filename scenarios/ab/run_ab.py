@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MAX_FAILED_BLOCKS = 2
 OVERHEAD_S = 6.0  # time of a block's start and checks, for the plan
-INTERLEAVED_S = (20.0, 20.0, 40.0, 60.0)  # durations of the first blocks of a load; later blocks have the last one
+INTERLEAVED_S = (20.0, 40.0, 60.0)  # durations of the first blocks of a load; later blocks have the last one
 TURN_QUERIES, SHORTEST_TURN_S, LONGEST_TURN_S = 30, 5.0, 60.0
 WARM_UP_S = 8.0
 OFFLINE_QUERIES, MAX_OFFLINE_QUERIES, OFFLINE_S = 16, 8192, 12.0
@@ -159,6 +159,7 @@ def _opened(ab: Ab, console: Console, restart_changed: bool) -> AbRecord:
         fail_if_slower=ab.fail_if_slower,
         seed=ab.seed,
         conditions=conditions_of_ab(ab),
+        limits=ab.base.limits,
         shares_machine=ab.method == "interleaved" and shares_machine(ab.systems),
     )
 
@@ -384,6 +385,7 @@ class _Session:
             ],
             late_share=parts[0].late_s / max(float(ttft_s[0].mean()), 1e-9) if parts and is_open_loop else None,
             foreign_share=_foreign_share(folder) if parts else None,
+            within=[part.within(limits) for part in parts] if (limits := self._ab.base.limits) is not None else [],
         )
         self._has_started = True
         self._queries[spec.number] = parts

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from runs.ab.ab_record import AbBlock, AbChange, AbLoad, AbRecord, AbSystem, AbVerdict
-from runs.ab.ab_text import sentences, table
-from runs.bench.bench_record import BenchRun
+from runs.ab.ab_text import limits_line, sentences, table
+from runs.ab.block_queries import SystemQueries
+from runs.bench.bench_record import BenchRun, Limits
 from runs.errors import ExitCode
 
 
@@ -75,6 +77,26 @@ def test_the_exit_code_follows_from_the_verdicts(record: AbRecord, code: ExitCod
 )
 def test_the_sentence_names_what_differs(record: AbRecord, expected: list[str]) -> None:
     assert sentences(record) == expected
+
+
+def test_the_share_of_queries_within_the_limits_is_stated_for_each_system() -> None:
+    record = record_of(EQUAL, limits=Limits(ttft=500, tpot=50))
+    (block,) = record.blocks
+    measured = record.model_copy(update={"blocks": [block.model_copy(update={"within": [50, 45]})] * 2})
+    assert limits_line(measured, 0) == (
+        "within TTFT 500 ms, TPOT 50 ms: 100.0% of the queries of A, 90.0% of the queries of B"
+    )
+    assert limits_line(record, 0) == ""
+    without_first_tokens = record.model_copy(update={"blocks": [block.model_copy(update={"within": [None, None]})]})
+    assert limits_line(without_first_tokens, 0) == ""
+
+
+def test_queries_within_all_limits_are_counted() -> None:
+    times_s = np.array([0.1, 0.2, 0.3])
+    queries = SystemQueries(np.zeros(3), times_s + 1, times_s, times_s / 10, np.full(3, 8.0))
+    assert queries.within(Limits(ttft=250, tpot=15)) == 1
+    assert queries.within(Limits(e2el=1200)) == 2
+    assert SystemQueries(np.zeros(3), times_s, None, None, np.full(3, 8.0)).within(Limits(ttft=250)) is None
 
 
 def test_a_row_states_values_change_interval_and_verdict() -> None:

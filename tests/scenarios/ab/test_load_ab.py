@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from runs.bench.bench_record import Limits
 from runs.errors import ExitCode, InputError
 from scenarios.ab.ab_options import ComparedSystem
 from scenarios.ab.block_files import TwinPrompts, order_of_issue
@@ -34,6 +35,12 @@ def test_configurations_take_turns(files: list[str]) -> None:
 def test_the_default_rate_is_half_of_the_offline_rate(files: list[str]) -> None:
     ab = load_ab(["ab"], files, {}, {"input_len": "16", "output_len": "8"}, {})
     assert [step.share for step in loads_of(ab.steps)] == [0.5]
+
+
+def test_limits_are_those_of_a_bench(files: list[str]) -> None:
+    assert load_ab(["ab"], files, {}, BENCH, {}).base.limits is None
+    limits = load_ab(["ab"], files, {}, {**BENCH, "limits": "ttft=500,e2el=900"}, {}).base.limits
+    assert limits == Limits(ttft=500, e2el=900)
 
 
 def test_concurrency_replaces_the_rates(files: list[str]) -> None:

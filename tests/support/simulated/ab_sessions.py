@@ -1,14 +1,12 @@
 """Comparisons of systems with planted changes, in virtual time: nothing sleeps and no process starts.
 
-`python -m tests.support.simulated.ab_sessions` prints the tables of docs/ab.md; `… errors N` prints the errors of N
-sessions of equal systems for each noise and method.
+`python -m tests.support.simulated.ab_sessions` prints the tables of docs/ab.md.
 
 The noise model. The machine has a common speed: a drift over the session, and an autoregressive part that changes
 within seconds. Each query has a speed of its own, and each system a slow autoregressive part. In turns, the common part
 changes within a minute, so that it differs between the blocks of a pair, and neighboring blocks are correlated.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,13 +15,13 @@ from numpy.typing import NDArray
 
 from runs.ab.ab_record import AbChange
 from runs.ab.block_queries import SystemQueries
-from runs.ab.changes import Turns, changes_of, is_settled
+from runs.ab.changes import PairValues, changes_of, is_settled, judge_change, quantities_of
 
 Values = NDArray[np.float64]
 PRECISION = 0.02
 NOISES = (0.01, 0.05, 0.2)
 START_S = 5.0  # time between two blocks
-DURATIONS_S = (20.0, 20.0, 40.0, 60.0)
+DURATIONS_S = (20.0, 40.0, 60.0)
 TURN_S = 10.0
 SHARED_S, OWN_S = 20.0, 3.0  # correlation times of the speed of the machine and of a system
 TURNS_SHARED_S = 60.0  # correlation time of the speed of the machine between blocks
@@ -65,20 +63,13 @@ class SimulatedMachine:
             course[place] = value
         return course
 
-    def block(
-        self, systems: Sequence[Planted], start_s: float, block_s: float, qps: float, common: float | None = None
-    ) -> list[SystemQueries]:
-        """Return the queries of a run that measures these systems.
-
-        Args:
-            common: logarithm of the machine's speed in the block, without drift. Default: it changes within the block.
-        """
+    def block(self, systems: Sequence[Planted], start_s: float, block_s: float, qps: float) -> list[SystemQueries]:
+        """Return the queries of an interleaved run."""
         count = max(round(qps * block_s), 10)
         gaps_s = self.generator.exponential(1 / (qps * len(systems)), count * len(systems))
         arrived_s = np.cumsum(gaps_s)
         times_s = start_s + arrived_s
-        speed = self.course(times_s, self.shared_noise, SHARED_S) if common is None else np.full_like(times_s, common)
-        speed += self.drift * times_s / self.session_s
+        speed = self.course(times_s, self.shared_noise, SHARED_S) + self.drift * times_s / self.session_s
         if self.burst is not None:
             speed += np.log(2) * ((times_s > self.burst[0]) & (times_s < self.burst[1]))
         places = np.stack([self.generator.permutation(len(systems)) for _ in range(count)])
@@ -142,29 +133,31 @@ def session(
     return SimulatedSession(steps, elapsed_s)
 
 
-def session_in_turns(
-    machine: SimulatedMachine, *systems: Planted, qps: float = 3.0, pairs: int = 20
-) -> SimulatedSession:
-    """Simulate systems that take turns in the order A B B A, with a look after each pair.
+def session_in_turns(machine: SimulatedMachine, pairs: int = 40) -> SimulatedSession:
+    """Simulate two equal systems that take turns in the order A B B A, with a look after each pair.
 
-    The machine's shared noise is that of a block.
+    The machine's shared noise is that of a block. All quantities share it, and each has noise of its own.
     """
-    turns: Turns = {}
-    steps: list[list[AbChange]] = []
-    starts_s = np.arange(pairs * len(systems)) * (TURN_S + START_S)
-    speeds = machine.course(starts_s, machine.shared_noise, TURNS_SHARED_S)
-    for number, (start_s, speed) in enumerate(zip(starts_s, speeds, strict=True)):
-        pair, place = divmod(number, len(systems))
-        system = place if pair % 2 == 0 else len(systems) - 1 - place
-        (queries,) = machine.block([systems[system]], start_s, TURN_S, qps, speed)
-        tokens_per_s = float(queries.output_tokens.sum() / queries.done_s.max())
-        turns.setdefault(pair, {})[system] = [(queries, tokens_per_s)]
-        if place == len(systems) - 1:
-            steps.append(
-                changes_of(
-                    turns, "server", load=0, systems=len(systems), loads=1, precision=PRECISION, elapsed_s=start_s
-                )
+    starts_s = np.arange(2 * pairs) * (TURN_S + START_S)
+    common = (
+        machine.course(starts_s, machine.shared_noise, TURNS_SHARED_S) + machine.drift * starts_s / machine.session_s
+    )
+    quantities = quantities_of("server", has_first_tokens=True)
+    order = np.where(np.arange(pairs) % 2 == 0, 1.0, -1.0)  # in every second pair, B is first
+    values = {}
+    for quantity in quantities:
+        levels = common + machine.generator.normal(0, machine.own_noise, 2 * pairs)
+        values[quantity] = order * (levels[1::2] - levels[::2])
+    steps = [
+        [
+            judge_change(
+                PairValues(values[quantity][:count], starts_s[: 2 * count : 2], 0.0, 0.0), quantity, load=0, system=1,
+                statements=len(quantities), precision=PRECISION, elapsed_s=float(starts_s[2 * count - 1]), is_main=True,
             )
+            for quantity in quantities
+        ]
+        for count in range(1, pairs + 1)
+    ]  # fmt: skip
     return SimulatedSession(steps, float(starts_s[-1]) + TURN_S)
 
 
@@ -180,14 +173,19 @@ def print_power(sessions: int = 50) -> None:
         print(f"| {noise:.0%} | " + " | ".join(cells) + " |", flush=True)
 
 
-def print_errors(sessions: int = 2000) -> None:
-    """Print for each noise how often equal systems are called different at any look."""
+def print_errors(together: int = 200, in_turns: int = 2000) -> None:
+    """Print for each noise how often equal systems are called different at any look.
+
+    Args:
+        together: Number of sessions of systems that are measured at the same time.
+        in_turns: Number of sessions of systems that take turns.
+    """
     for noise in NOISES:
-        together, turns = 0, 0
-        for seed in range(sessions):
-            together += bool(session(_machine(seed, noise), Planted(), Planted(), stops=False).ever_different())
-            turns += bool(session_in_turns(_machine(seed, noise), Planted(), Planted()).ever_different())
-        print(f"| {noise:.0%} | {together / sessions:.1%} | {turns / sessions:.1%} |", flush=True)
+        sessions = (session(_machine(seed, noise), Planted(), Planted(), stops=False) for seed in range(together))
+        errors = sum(bool(result.ever_different()) for result in sessions) / together
+        turns = (session_in_turns(_machine(seed, noise)) for seed in range(in_turns))
+        errors_in_turns = sum(bool(result.ever_different()) for result in turns) / in_turns
+        print(f"| {noise:.0%} | {errors:.1%} | {errors_in_turns:.1%} |", flush=True)
 
 
 def _machine(seed: int, noise: float) -> SimulatedMachine:
@@ -200,9 +198,5 @@ def _changed_session(seed: int, noise: float, change: float) -> SimulatedSession
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["errors", number]:
-            print_errors(int(number))
-        case _:
-            print_power()
-            print_errors()
+    print_power()
+    print_errors()
