@@ -43,7 +43,7 @@ def test_published_results_are_read_and_judged(path: Path) -> None:
     )
     shown = text(verdict, RESULT)
     assert "seeds of v5.1" in shown
-    assert "truncated for submission" in shown
+    assert [part.details.scored_again for part in verdict.parts] == [False, False]
     for score in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len"):
         assert f"  {score} " in shown
 

@@ -158,8 +158,6 @@ def test_the_limit_for_a_shorter_sample_is_raised_by_at_most_half_of_the_thresho
     )  # fmt: skip
     if outcome.verdict == "NONE":
         assert share in (0.5, 2.0)
-        assert "repeat-0: the repeated sample (row 0) has " in outcome.reason
-        assert outcome.fix == "use --sample-index auto"
         return
     (pace,) = (one.numbers for one in outcome.findings if one.rule == "caching-pace")
     assert abs(pace["correction"]) <= threshold / 2
