@@ -207,7 +207,7 @@ def _check_cohort(
     mistakes: Mistakes, file: Path, options: CurveOptions, tables: RoundTables, seed_set: SeedSet, cohort: Cohort
 ) -> None:
     day = today()
-    open_cohorts = [one for one in seed_set.cohorts if checks_by(one, tables.exceptions) >= day]
+    open_cohorts = [candidate for candidate in seed_set.cohorts if checks_by(candidate, tables.exceptions) >= day]
     if checks_by(cohort, tables.exceptions) < day:
         following = open_cohorts[0] if open_cohorts else None
         mistakes.add(
@@ -280,7 +280,7 @@ def _rows(file: Path, options: CurveOptions) -> int:
     """
     if options.rows is not None:
         return options.rows
-    dataset = next((one for one in options.datasets if one.get("type", PERFORMANCE) == PERFORMANCE), {})
+    dataset = next((dataset for dataset in options.datasets if dataset.get("type", PERFORMANCE) == PERFORMANCE), {})
     path = file.parent / str(dataset.get("path", ""))
     if path.suffix == ".jsonl" and path.is_file():
         with path.open("rb") as lines:

@@ -54,7 +54,9 @@ def examine_point(
         "schema_version": SCHEMA_VERSION,
         "verdict": verdict.outcome,
         "reasons": reasons,
-        "accuracy_failed": any(one.rule == ACCURACY_RULE for one in point_violations(verdict, is_rehearsal=False)),
+        "accuracy_failed": any(
+            finding.rule == ACCURACY_RULE for finding in point_violations(verdict, is_rehearsal=False)
+        ),
         "rehearsal": curve.is_rehearsal,
         "settings": point_settings(config),
         "identity": dict(identity) | {"git_sha": None if summary is None else summary.git_sha},

@@ -46,9 +46,9 @@ def minutes(seconds: float) -> str:
 def gpu_hours(curve: CurveConfig, points: "list[PlannedPoint]") -> float | None:
     """Return the accelerator hours of points; None if a time is unknown."""
     seconds = [point.seconds for point in points]
-    if any(one is None for one in seconds):
+    if any(duration_s is None for duration_s in seconds):
         return None
-    return sum(one or 0.0 for one in seconds) / 3600 * curve.options.accelerators
+    return sum(duration_s or 0.0 for duration_s in seconds) / 3600 * curve.options.accelerators
 
 
 def plan_lines(curve: CurveConfig, plan: CurvePlan | None, *, probed: str) -> Iterator[str]:

@@ -228,7 +228,7 @@ class _CurveRun:
         curve = self._curve
         with self._console.status("checking the server and the client"):
             facts = [self._facts(number) for number in range(len(curve.servers))]
-            if any(one.lasting() != facts[0].lasting() for one in facts):
+            if any(server.lasting() != facts[0].lasting() for server in facts):
                 raise SetupError("server: the servers differ in model or version", "start equal servers")
             self._server = facts[0]
             self._identity = {"model": facts[0].model, "server_version": facts[0].version}
@@ -360,7 +360,7 @@ class _CurveRun:
             raise_if_interrupted()
             current = self._plan()  # the rates of finished points change the passes of the next ones
             assert current is not None
-            point = next(one for one in current.points if one.name == name)
+            point = next(planned for planned in current.points if planned.name == name)
             if self._states(current)[name] == DONE:
                 continue
             if not self._run_point(point) and point.name == names[0] and self._failed[name][:1] == ["accuracy"]:
@@ -417,7 +417,7 @@ class _CurveRun:
         self._levels.rates[point.concurrency] = rate
         plan = self._plan()
         assert plan is not None
-        return next(one.passes for one in plan.points if one.name == point.name) or 1
+        return next(planned.passes for planned in plan.points if planned.name == point.name) or 1
 
     def _examined(self, folder: Path, load: ClientLoad, point: PlannedPoint) -> dict[str, Any]:
         config = client_config(self._curve, self._form, load, folder)

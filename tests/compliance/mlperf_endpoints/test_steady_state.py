@@ -142,5 +142,9 @@ def test_a_block_of_the_client_that_differs_from_the_events_is_a_contradiction(
     steady = steady_state_of(client_run(folder, "bytes"))
     assert steady is not None
     in_json(SUMMARY, lambda summary: summary.update(steady_state=steady.reported | change))(folder)
-    violated = [one.rule for one in judge_folder(folder, model_path="bytes").of("error") if one.kind == "contradiction"]
+    violated = [
+        finding.rule
+        for finding in judge_folder(folder, model_path="bytes").of("error")
+        if finding.kind == "contradiction"
+    ]
     assert violated == ["endpoints-steady-state"] * is_violated

@@ -97,7 +97,7 @@ def _run(config: dict[str, Any], server: StubServer, with_accuracy: bool, path: 
 
 
 def _write_config(config: dict[str, Any], folder: Path) -> None:
-    names = [{"name": Path(one["path"]).stem, "type": "performance"} | one for one in config["datasets"]]
+    names = [{"name": Path(dataset["path"]).stem, "type": "performance"} | dataset for dataset in config["datasets"]]
     content = config | {"version": "1.0", "datasets": names}
     (folder / CONFIG).write_text(yaml.safe_dump(content, sort_keys=False))
 
