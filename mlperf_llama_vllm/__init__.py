@@ -196,6 +196,8 @@ def verify(*directories: Location, official: bool = False, in_round: str | None 
 def check_tree(tree: Location, in_round: str = "v6.1") -> Verdict:
     """Check a submission tree by the rules of a round, as `main.py check` does. `tree` contains closed/ or open/.
 
+    `tree` can also be run directories of the MLPerf Endpoints client, or a submission of them.
+
     Examples:
         >>> check_tree("nowhere")
         Traceback (most recent call last):
@@ -203,9 +205,11 @@ def check_tree(tree: Location, in_round: str = "v6.1") -> Verdict:
         runs.errors.InputError: nowhere does not exist
           fix: name a submission tree: the directory with closed/ or open/ in it
     """
-    from compliance.trees.check_tree import check_submission_tree as check
+    from compliance.results.scoring import ScoreSources
+    from compliance.sources import Request, find
 
-    return _verdict(check(Path(tree), _round(in_round)).verdict)
+    (case,) = find("check", [Path(tree)], Request(ScoreSources(), round=_round(in_round)))
+    return _verdict(case.judge())
 
 
 def rules() -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from compliance.judge.record import finding_record, not_applied_record
 from compliance.judge.rule import Check, check_of
-from compliance.judge.verdict import Each, Finding, NotApplied, Policy, Subject, Verdict, in_turn, judge, not_applied
+from compliance.judge.verdict import Each, Finding, NotApplied, Policy, Subject, Verdict, in_turn, not_applied
 from compliance.trees import copies, descriptions, layout, scenario, system_names
 from compliance.trees import findings as readers
 from compliance.trees.causes import RANKS, SUBJECT, Cause, CausedFinding, causes, with_causes
@@ -252,24 +252,6 @@ def whole_tree(root: Path, in_round: Round, against: Sequence[Path] = ()) -> Who
             f"build a tree with `{PROGRAM} submit`",
         )
     return WholeTree(tree, contents, against)
-
-
-def check_submission_tree(
-    root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM, against: Sequence[Path] = ()
-) -> TreeReport:
-    """Check a tree with the rules of a round.
-
-    Args:
-        parallel_from: number of scenarios from which processes are used.
-        against: other trees, whose runs may not be in this tree.
-
-    Raises:
-        InputError: If the tree does not exist or is empty.
-    """
-    verdict: TreeVerdict = judge(whole_tree(root, in_round, against), CHECK, in_processes(parallel_from))
-    if verdict.error is not None:
-        raise verdict.error
-    return TreeReport(verdict)
 
 
 def in_processes(parallel_from: int = PARALLEL_FROM) -> Each:

@@ -11,7 +11,6 @@ from compliance.accuracy.metrics import ROUGE_AND_TOKENS
 from compliance.submission.build import build_submission
 from compliance.submission.candidate import SubmitRequest
 from compliance.submission.system import read_system_file
-from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.tree import Place
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExitCode
@@ -23,6 +22,7 @@ from tests.conftest import run_here
 from tests.support.official import change_benchmarks
 from tests.support.runs import orca
 from tests.support.runs.submission_runs import SYSTEM, edit
+from tests.support.trees.checked_tree import check_submission_tree
 
 STANDARD, INTERACTIVE = BENCHMARKS["llama2-70b"], BENCHMARKS["llama2-70b-interactive"]
 SCENARIOS = ("Offline", "Server", "Interactive")

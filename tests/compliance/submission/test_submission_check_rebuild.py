@@ -14,7 +14,7 @@ from compliance.signoff.signoff_verdict import headline
 from compliance.submission.build import Submission
 from compliance.submission.rebuild import TreeInputs, compare_tree_with_runs, index_runs
 from compliance.submission.system import read_system_file
-from compliance.trees.check_tree import SystemSignOff, TreeReport, check_submission_tree
+from compliance.trees.check_tree import SystemSignOff, TreeReport
 from compliance.trees.findings import file_text
 from compliance.trees.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.record.layout import CampaignDir
@@ -30,6 +30,7 @@ from tests.support.runs.submission_runs import (
     results_of,
     sign_off_all,
 )
+from tests.support.trees.checked_tree import check_submission_tree
 
 Submit = Callable[..., Submission]
 

@@ -13,7 +13,6 @@ from compliance.submission.build import Submission
 from compliance.submission.rebuild import TreeInputs, compare_tree_with_runs, index_runs
 from compliance.submission.system import read_system_file
 from compliance.techniques.engine_facts import facts_of_run, misdeclared
-from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.official_checker import run_official
 from compliance.trees.system_fields import FIELDS, NETWORK_FIELDS
 from compliance.trees.tree import Division
@@ -27,6 +26,7 @@ from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.runs.dummy_runs import verify_one_result
 from tests.support.runs.recorded import OVER_HTTP
 from tests.support.runs.submission_runs import BENCHMARK, SCENARIOS, SYSTEM, campaign_copy, edit
+from tests.support.trees.checked_tree import check_submission_tree
 
 GIVEN = {**SYSTEM, "framework": "vLLM 0.32.0", "other_software_stack": "Linux"}
 NETWORK = {

@@ -14,13 +14,13 @@ from typing import Any
 import orjson
 import pytest
 
-from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.tree import Place, Tree
 from runs.errors import InputError
 from runs.loadgen.detail_log import PREFIX, power_time, read_detail
 from runs.record.layout import RunDir
 from tests.support.files.editing import edit_detail
 from tests.support.trees.any_tree import ROUND, any_tree
+from tests.support.trees.checked_tree import check_submission_tree
 from tests.support.trees.tree_mutations import edit_object, edit_text
 
 SDXL, RESNET, STREAMS, GPT = (

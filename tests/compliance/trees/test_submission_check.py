@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from compliance.judge.verdict import Finding
-from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.copies import check_duplicates
 from compliance.trees.findings import file_text, presented
 from compliance.trees.scenario import PlaceDetails
@@ -23,6 +22,7 @@ from tests.support.files.editing import edit_detail
 from tests.support.published import PUBLISHED_MARKS
 from tests.support.runs.counted_reads import count_reads
 from tests.support.trees import clean_trees as trees
+from tests.support.trees.checked_tree import check_submission_tree
 from tests.support.trees.tree_mutations import MUTATIONS, Mutation, edit_object, edit_text
 
 Change = Callable[[Tree], object]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compliance.judge.verdict import not_applied
-from compliance.trees.check_tree import TreeReport, check_submission_tree
+from compliance.trees.check_tree import TreeReport
 from compliance.trees.descriptions import mapped_benchmark
 from compliance.trees.tree import Place, Tree
 from runs.mlperf_endpoints.find_folders import is_for_endpoints
@@ -17,6 +17,7 @@ from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS, TREE_ROUNDS, Round, RoundTable
 from tests.support.trees import clean_trees as trees
 from tests.support.trees import tree_mutations
+from tests.support.trees.checked_tree import check_submission_tree
 
 OTHER = "gpt-oss-120b"
 

@@ -12,7 +12,6 @@ from compliance.judge.rule import all_rules
 from compliance.submission.rebuild import index_runs
 from compliance.trees import check_report
 from compliance.trees.check_report import head
-from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.official_checker import PACKAGE, run_official
 from compliance.trees.tree import Tree
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
@@ -22,6 +21,7 @@ from scenarios.commands.check import check
 from tests.support.documents.json_shapes import differences
 from tests.support.published import CHECKOUT, needs_checkout, needs_published
 from tests.support.trees import clean_trees as trees
+from tests.support.trees.checked_tree import check_submission_tree
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "check-rules.md"

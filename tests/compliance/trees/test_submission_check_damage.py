@@ -9,13 +9,13 @@ import pytest
 
 from compliance.judge.record import finding_record
 from compliance.trees import findings, layout
-from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.findings import file_text
 from compliance.trees.tree import Tree
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support.files.damage import deep_folder
+from tests.support.trees.checked_tree import check_submission_tree
 from tests.untrusted.sandbox import run_in_sandbox
 
 PATHS = (

@@ -10,11 +10,12 @@ from compliance.judge.text import text
 from compliance.judge.verdict import Finding, Verdict, stated
 from compliance.trees.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
 from compliance.trees.check_report import MAX_HEAD_LINES, TREE, head
-from compliance.trees.check_tree import BY_RUNS, TreeDetails, TreeReport, catalog, check_submission_tree
+from compliance.trees.check_tree import BY_RUNS, TreeDetails, TreeReport, catalog
 from compliance.trees.findings import located, read_tree_object, shown_lines
 from compliance.trees.tree import Place, Tree
 from runs.rounds import ROUNDS
 from tests.support.trees import clean_trees as trees
+from tests.support.trees.checked_tree import check_submission_tree
 
 ONE, TWO, OTHER = (
     Place("closed", who, system, "llama3.1-8b", "Offline") for who, system in (("Org", "a"), ("Org", "b"), ("Us", "c"))
