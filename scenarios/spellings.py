@@ -61,5 +61,8 @@ def bench_spellings() -> dict[str, tuple[str, ...]]:
     """Return the other spellings of the options of `bench`, by field."""
     spellings = {name: (*ACCEPTED.get(name, ()), *_SPELLINGS.get(name, ())) for name in (*ACCEPTED, *_SPELLINGS)}
     bench_options = {*spellings, "data", "host", "max_concurrency", "port"}  # options of `bench` themselves
-    spelled = {name: tuple(other for other in names if other not in bench_options) for name, names in spellings.items()}
+    spelled = {
+        name: tuple(spelling for spelling in names if spelling not in bench_options)
+        for name, names in spellings.items()
+    }
     return spelled | {name: (of_run, *spelled[of_run]) for name, of_run in _OF_RUN.items()}

@@ -54,8 +54,8 @@ def load_ab(
     if "concurrency" in bench_values:
         del values["rates"]
     systems: list[ComparedSystem] = []
-    for name, (target, serve) in zip(NAMES, [*((one, None) for one in targets), *((one, one) for one in options.serve)],
-                                     strict=False):  # fmt: skip
+    sides = [*((url, None) for url in targets), *((serve, serve) for serve in options.serve)]
+    for name, (target, serve) in zip(NAMES, sides, strict=False):
         with mistakes.collected():
             bench = _bench(list(command), target, serve, values, runs)
             systems.append(ComparedSystem(name, target, bench, bench.values["serve"][0] if serve else None))

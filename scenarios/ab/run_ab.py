@@ -152,7 +152,9 @@ def _opened(ab: Ab, console: Console, restart_changed: bool) -> AbRecord:
         status="running",
         command=ab.command,
         method=ab.method,
-        systems=[AbSystem(name=one.name, target=one.target, facts=facts_of_system(one)) for one in ab.systems],
+        systems=[
+            AbSystem(name=system.name, target=system.target, facts=facts_of_system(system)) for system in ab.systems
+        ],
         loads=[],
         precision=ab.precision,
         max_time_s=ab.max_time_s,
@@ -410,7 +412,7 @@ class _Session:
         self._update(blocks=[*self._record.blocks, block])
         if block.run.verdict == "failed":
             say(self._console, f"  block {block.number} failed: {'; '.join(block.run.reasons)}")
-            failed = sum(one.run.verdict == "failed" for one in self._record.blocks)
+            failed = sum(done_block.run.verdict == "failed" for done_block in self._record.blocks)
             if failed > MAX_FAILED_BLOCKS:
                 raise ExecutionError(f"{failed} blocks failed; the last one: {'; '.join(block.run.reasons)}")
         self._compute_changes()

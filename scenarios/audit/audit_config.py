@@ -62,7 +62,7 @@ def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> Au
     mistakes = Mistakes("audit")
     for key in sorted(all_options().model_fields.keys() & values_by_name.keys() - schema.model_fields.keys()):
         place = line_of_key(values_by_name, key)
-        spelled = [one if place else "--" + one.replace("_", "-") for one in (key, *schema.own())]
+        spelled = [name if place else "--" + name.replace("_", "-") for name in (key, *schema.own())]
         value = values_by_name.pop(key)
         named = f"{place}: {key}: {value}" if place else f"{spelled[0]} {value}"
         description = f"{name} has {', '.join(spelled[1:])}" if spelled[1:] else f"{name} has no options"

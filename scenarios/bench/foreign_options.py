@@ -48,6 +48,6 @@ def check_foreign(options: Mapping[str, str], mistakes: Mistakes) -> list[str]:
 def _fix(name: str, value: str) -> str:
     """Return what to type for an option in REFUSED, with its values."""
     if name in ("data", "traffic_scenario") and (match := _LENGTHS_OF.search(value)):
-        prompt, output = (one for one in match.groups() if one)
+        prompt, output = (group for group in match.groups() if group)
         return f"give --input-len {prompt} --output-len {output}"
     return f"give --duration {value}" if name == "max_time_per_run" else REFUSED[name]

@@ -112,7 +112,7 @@ class Synthetic:
 
     def facts(self) -> dict[str, str]:
         shown = {"input_tokens": self.input_len, "output_tokens": self.output_len}
-        return {"data": "synthetic"} | {key: "-".join(map(str, dict.fromkeys(of))) for key, of in shown.items()}
+        return {"data": "synthetic"} | {key: "-".join(map(str, dict.fromkeys(values))) for key, values in shown.items()}
 
 
 def _row(text: str, ids: Any, output: str, output_tokens: PromptLengths | None) -> bytes:

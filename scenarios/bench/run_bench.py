@@ -254,7 +254,9 @@ class _Runs:
         """Add a run to the files and to the table."""
         runs = [*self._record.runs, run]
         update: dict[str, Any] = {"runs": runs, "best": best_rate(runs)}
-        if run.seal_sha256 is not None and not any(one.kind != "offline" and one.seal_sha256 for one in runs[:-1]):
+        if run.seal_sha256 is not None and not any(
+            earlier.kind != "offline" and earlier.seal_sha256 for earlier in runs[:-1]
+        ):
             facts = run_fingerprint(finished_run(RunDir(self._bench.folder / run.run_dir)))
             update["conditions"] = conditions_with(self._bench, facts, self._record.conditions)
         self._update(**update)

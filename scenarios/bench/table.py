@@ -120,8 +120,8 @@ def _cached(record: BenchRecord) -> Iterator[str]:
 
 def _tokens(record: BenchRecord) -> Iterator[str]:
     counts = [run.tokens for run in record.runs if run.tokens is not None]
-    both = [(one.server, one.counted) for one in counts if one.server is not None and one.counted is not None]
-    if any(one.estimated for one in counts):
+    both = [(count.server, count.counted) for count in counts if count.server is not None and count.counted is not None]
+    if any(count.estimated for count in counts):
         yield "tokens estimated"
     elif both:
         server, counted = (sum(numbers) for numbers in zip(*both, strict=True))

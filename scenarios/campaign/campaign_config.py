@@ -237,7 +237,7 @@ def _audits_of(
     else:
         requested = options.audits
     requested = list(required) if requested is None else requested
-    audits = tuple(audit_options({"test": one} if isinstance(one, str) else one, path) for one in requested)
+    audits = tuple(audit_options({"test": audit} if isinstance(audit, str) else audit, path) for audit in requested)
     for audit in audits:
         if audit.ref is not None or audit.run is not None:
             raise InputError(f"{path}: audits: {audit.test}: a campaign starts the runs itself", "remove ref and run")

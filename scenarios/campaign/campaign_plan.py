@@ -82,8 +82,10 @@ def refuse_closed(declared: Mapping[str, Any], prepared: PreparedRun, division: 
     registries, evaluation = load_registries(), prepared.benchmark.quality_eval
     row = row_of_plan(declared, prepared.plan, prepared.weights, evaluation, registries)
     (judged,) = judge_rows([row], registries, division=division).parts
-    if errors := [one for one in judged.of("error") if one.numbers.get("field") not in _KNOWN_AFTER_THE_RUNS]:
-        reasons = "; ".join(f"{one.rule}: {one.sentence}" for one in errors)
+    if errors := [
+        finding for finding in judged.of("error") if finding.numbers.get("field") not in _KNOWN_AFTER_THE_RUNS
+    ]:
+        reasons = "; ".join(f"{error.rule}: {error.sentence}" for error in errors)
         raise InputError(f"the gate closes {judged.name}: {reasons}", errors[0].fix or errors[0].definition.fix)
 
 

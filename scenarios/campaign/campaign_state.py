@@ -130,7 +130,7 @@ def _judge(runs: list[PlannedRun], ignored: frozenset[str]) -> tuple[dict[str, R
 def _state(part: RunVerdict, ignored: frozenset[str]) -> RunState:
     if part.contradictions:
         return _failed(f"the files contradict each other: {part.contradictions[0].sentence}")
-    failed = [one for one in part.violated if part.counts(one) and one.rule not in ignored]
+    failed = [finding for finding in part.violated if part.counts(finding) and finding.rule not in ignored]
     return RunState(Verdict(findings=failed), "" if failed else _numbers(part))
 
 
@@ -167,7 +167,9 @@ def _examine_audit(run: PlannedRun) -> RunState:
             return _failed(end.message if end and end.message else f"{state.record} {state.why}")
         for path in state.changed:
             return _failed(f"{path} is missing or was changed")
-        changed = [item for one in state.runs for item in changes(finished_fingerprint(one.dir), run.identity)]
+        changed = [
+            item for audit_run in state.runs for item in changes(finished_fingerprint(audit_run.dir), run.identity)
+        ]
     except HarnessError as error:
         return RunState(Verdict(error=error))
     if not state.result.passed:

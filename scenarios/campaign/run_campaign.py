@@ -115,7 +115,7 @@ class _Run:
         changed = {name: state.changed for name, state in self._states.items() if state.changed}
         if not changed:
             return
-        lines = [f"  {name}: {difference}" for name, found in changed.items() for difference in found]
+        lines = [f"  {name}: {difference}" for name, differences in changed.items() for difference in differences]
         changes = "\n".join([f"finished runs have another configuration or machine ({len(changed)}):", *lines])
         if not restart_changed:
             raise InputError(changes, CHANGED_FIX)
@@ -152,7 +152,7 @@ class _Run:
             self._failed[name] = error
             self._say(f"{name} failed: {error}")
         with self._console.status("verifying"):
-            self._examine([other for other in self._runs if other.result == run.result], only=run)
+            self._examine([planned for planned in self._runs if planned.result == run.result], only=run)
         state = self._states[name]
         if state.status == "done":
             self._say(f"{name}: done ({state.text})")

@@ -117,7 +117,7 @@ class _WithExamples(click.Command):
             else:
                 rows[""].append(_short(*row))
             if is_all and isinstance(option, GroupedOption):
-                rows["compat"] += ((other, f"Same as {option.opts[0]}.") for other in option.opts[1:])
+                rows["compat"] += ((spelling, f"Same as {option.opts[0]}.") for spelling in option.opts[1:])
         for group in (*list(titles)[1:], ""):
             if rows[group]:
                 with formatter.section(titles[group]):

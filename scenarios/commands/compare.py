@@ -68,15 +68,26 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     checked = [_checked(folder) for folder in folders]
     records = [bench.record for bench in checked]
     if len({record.label for record in records}) < len(records):
-        records = [one.model_copy(update={"label": name}) for one, name in zip(records, benches, strict=True)]
+        records = [
+            bench_record.model_copy(update={"label": name}) for bench_record, name in zip(records, benches, strict=True)
+        ]
     contradictions = [f"{bench.record.label}: {text}" for bench in checked for text in bench.contradictions]
     unverified = [bench.unverified for bench in checked if bench.unverified]
     comparison = compare_records(records)
-    slower = [] if limit is None else [(one, what) for one in comparison.against for what in one.slower_than(limit)]
+    slower = (
+        []
+        if limit is None
+        else [
+            (compared_bench, what)
+            for compared_bench in comparison.against
+            for what in compared_bench.slower_than(limit)
+        ]
+    )
     content = {
         "schema_version": 3, "labels": comparison.labels, "comparable": comparison.is_comparable,
         "unequal": comparison.unequal,
-        "against": [asdict(one) for one in comparison.against], "fail_if_slower": limit, "slower": bool(slower),
+        "against": [asdict(compared_bench) for compared_bench in comparison.against],
+        "fail_if_slower": limit, "slower": bool(slower),
         "contradictions": contradictions, "unverified": unverified,
     }  # fmt: skip
     names = (file_name(label)[-60:].strip("-.") for label in comparison.labels)

@@ -83,7 +83,7 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, 
     sources, registries = ScoreSources(options["dataset_path"], options["model_path"]), registries_or_error()
     with Terminal().status("reading runs"):
         judged = rows_of_runs(list(paths), declaration, registries, sources, in_round)
-        rows = [stored_row(one, registries) for one in judged]
+        rows = [stored_row(judged_row, registries) for judged_row in judged]
     with ResultStore.opened(db, create=True) as results:
         outcomes = results.ingest(rows, replace=replace)
     shown = ("run_id", "support_status", "support_status_reason")
@@ -98,7 +98,7 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, 
         if reason := row["support_status_reason"]:
             tell(f"  stored as {row['support_status']}, not as supported: {reason}")
         issues = (*row["mechanism_eval_validation"]["issues"], *row["evidence"]["misdeclared"])
-        for issue in (one for one in issues if one not in (reason or "")):
+        for issue in (text for text in issues if text not in (reason or "")):
             tell(f"  review: {issue}")
     return ExitCode.OK
 
@@ -210,11 +210,11 @@ def compare(db: Path, first: str, second: str) -> ExitCode:
 def _comparison_text(record: dict[str, Any]) -> str:
     same = record["same_conditions"]
     lines = ["same conditions" if same else "NOT the same conditions: the numbers cannot be compared"]
-    lines += [f"  condition  {_difference(one)}" for one in record["conditions"]]
+    lines += [f"  condition  {_difference(change)}" for change in record["conditions"]]
     lines += [f"  condition  {name}: missing in one of the runs" for name in record["not_recorded"]]
-    lines += [f"  system     {_difference(one)}" for one in record["system"]]
-    lines += [f"  technique  {_difference(one)}" for one in record["techniques"]]
-    lines += [f"  number     {_difference(one)}" for one in record["numbers"]]
+    lines += [f"  system     {_difference(change)}" for change in record["system"]]
+    lines += [f"  technique  {_difference(change)}" for change in record["techniques"]]
+    lines += [f"  number     {_difference(change)}" for change in record["numbers"]]
     return printable("\n".join(lines) + "\n", lines=True)
 
 

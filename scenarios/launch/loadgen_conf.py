@@ -105,16 +105,16 @@ def missing_rate(
     """
     key, meaning, default = _CHOSEN[scenario]
     value = partial(_effective, above, user.settings, benchmark.loadgen_key, scenario)
-    faulty = (one.setting for one in user.problems if one.setting is not None)
-    if value(key) is not None or any(one.key == key and one.scenario in ("*", scenario) for one in faulty):
+    faulty = (problem.setting for problem in user.problems if problem.setting is not None)
+    if value(key) is not None or any(setting.key == key and setting.scenario in ("*", scenario) for setting in faulty):
         return
     # Server issues queries at this rate in each mode. In other scenarios, the rate decides the number of samples.
     if scenario != "Server" and (mode == "accuracy" or value("min_duration") == 0):
         return
     if scenario == "Offline" and value("performance_issue_unique"):
         return
-    unread = [one for one in user.ignored if one.setting.key == key and one.setting.scenario in ("*", scenario)]
-    for_others = "; ".join(f"line {one.setting.line} is for {one.setting.model}" for one in unread[:3])
+    unread = [line for line in user.ignored if line.setting.key == key and line.setting.scenario in ("*", scenario)]
+    for_others = "; ".join(f"line {line.setting.line} is for {line.setting.model}" for line in unread[:3])
     why = f" ({for_others})" if unread else ""
     example = unread[-1].setting.value if unread else {"target_qps": "10", "target_latency": "300"}[key]
     name = f"{benchmark.loadgen_key if unread else '*'}.{scenario}.{key}"

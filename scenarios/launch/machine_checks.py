@@ -262,7 +262,7 @@ def _model(request: DoctorRequest) -> Iterator[CheckRow]:
         load_tokenizer(str(facts.folder))  # A run loads it in the engine, because importing transformers takes seconds.
         if vllm_is_cpu_build():
             check_data_types({}, read_weights(facts.folder).precision, facts.quantization)
-    models = {one.model.name: one.model for one in BENCHMARKS.values()}
+    models = {benchmark.model.name: benchmark.model for benchmark in BENCHMARKS.values()}
     fits = [name for name, official in models.items() if not model_reasons(official, facts.config)]
     text = f"{facts.folder}: {facts.architecture}, {facts.vocab_size:,} IDs, {facts.max_positions:,} positions"
     yield "model", "pass" if fits else "note", f"{text}; {fits[0] if fits else 'not ' + ' or '.join(models)}"

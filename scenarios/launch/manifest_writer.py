@@ -173,7 +173,7 @@ def judge_run_files(
     vars(evidence)["manifest"] = manifest  # The checks read the manifest with the changes below.
     manifest.observed.model = manifest.model.model_copy(update={"sha256": wait_for(hashing)})
     _refuse_other_weights(run, manifest)
-    manifest.notes += [one.sentence for one in misdeclared(manifest.mechanism, facts_of_run(evidence))]
+    manifest.notes += [finding.sentence for finding in misdeclared(manifest.mechanism, facts_of_run(evidence))]
     limits_ns = _limits_ns(evidence.detail)
     manifest.notes += [*late_client(manifest.observed, limits_ns), *late_ends(manifest.observed, limits_ns)]
     for sentence in manifest.notes[len(run.notes) :]:  # The earlier notes were shown before the start.

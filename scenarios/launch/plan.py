@@ -110,11 +110,11 @@ def prepare(
     resolved.kind.check_ready(config)
     declared = _declaration_findings(config)
     hints = [*engine.hints, *_hints(config, resolved.kind, engine.environment), *conf.notes]
-    hints += [one.sentence for one in declared if one.violated]
+    hints += [finding.sentence for finding in declared if finding.violated]
     notes = [*engine.notes, f"LoadGen settings from {conf.path}", *hints]
     if Path("audit.config").exists() and conf.audit_config is None:
         notes.append("./audit.config is ignored; use it with --audit-conf audit.config")
-    notes += [one.sentence for one in declared if not one.violated]
+    notes += [finding.sentence for finding in declared if not finding.violated]
     results = config.mechanism and config.mechanism.root.get(QUALITY_RESULTS)
     fix = "give the results of the quality evaluation as quality_results, or remove it"
     check_disk(run_dir.root, log_bytes(len(inputs.dataset), config.enable_log_trace), "this run")

@@ -66,4 +66,4 @@ def _together(planned: list[PlannedReplica]) -> tuple[EnginePlan, list[ReplicaPl
                 "choose devices of one kind",
             )
     first.environment.clear()  # Each replica sets its environment; the run's process computes nothing.
-    return first, [one.place for one in planned]
+    return first, [replica.place for replica in planned]

@@ -288,7 +288,7 @@ class RunProcess:
 
     def _record_observed(self, observed: EngineObserved) -> None:
         """Write the observations of the engine into the manifest."""
-        self.manifest.observed.engines = [EngineSeen.model_validate(one) for one in observed.engines]
+        self.manifest.observed.engines = [EngineSeen.model_validate(engine) for engine in observed.engines]
         if observed.read_to_loadgen is not None:
             self.manifest.observed.read_to_loadgen = LatenessSummary.model_validate(observed.read_to_loadgen)
         if failures := too_many_failed(self.manifest.observed):

@@ -131,7 +131,9 @@ def _calibration_text(
     model: ModelFacts, scheme: Scheme, versions: dict[str, str], data: Dataset, used: int, weights: Weights, made: Path
 ) -> str:
     """Return the text of calibration.md for `used` prompts and the new `weights`."""
-    official = data.sha256 in {one.calibration_sha256 for one in BENCHMARKS.values() if one.calibration_sha256}
+    official = data.sha256 in {
+        benchmark.calibration_sha256 for benchmark in BENCHMARKS.values() if benchmark.calibration_sha256
+    }
     whose = "the file that MLCommons distributes" if official else "not the file of MLCommons, as far as known"
     files = [
         f"| {when}: {name} | {digest} |"

@@ -75,7 +75,7 @@ def find_in(folders: Iterable[Path]) -> list[FoundDir]:
 
 def without_runs(folders: Iterable[Path], directories: Iterable[FoundDir]) -> tuple[PathKind, ...]:
     """Return the directories that contain no run."""
-    roots = [one.root for one in directories]
+    roots = [directory.root for directory in directories]
     empty = (folder for folder in folders if not any(root.is_relative_to(folder.resolve()) for root in roots))
     return tuple(map(what_is, empty))
 

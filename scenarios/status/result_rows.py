@@ -52,14 +52,14 @@ def row_of(run: RunStatus) -> Row:
         "engine": manifest.plan.engine,
         "model": Path(manifest.model.name).name,
         "accelerators": len(manifest.observed.accelerators),
-        "accelerator": next((str(one.get("name")) for one in manifest.observed.accelerators), None),
+        "accelerator": next((str(accelerator.get("name")) for accelerator in manifest.observed.accelerators), None),
         "target_qps": limits.target_qps if manifest.plan.mode == "performance" else None,
         "samples": result.counts.samples,
         "ttft_limit_ms": limits.ttft_limit_ns / 1e6 if limits.ttft_limit_ns else None,
         "tpot_limit_ms": limits.tpot_limit_ns / 1e6 if limits.tpot_limit_ns else None,
     }
     if reported is not None:
-        row |= reported.flat(*(one for one in _STATISTICS if shows(one, result.counts.samples)))
+        row |= reported.flat(*(statistic for statistic in _STATISTICS if shows(statistic, result.counts.samples)))
     if manifest.plan.mode == "accuracy":
         row |= run.scores
     if result.load is not None:
@@ -95,7 +95,7 @@ def _row_of_endpoints(status: RunStatus, run: EndpointsRun) -> Row:
 def rows_of(runs: Sequence[RunStatus]) -> tuple[list[Row], list[Row]]:
     """Return the rows of finished runs by start time, and the other runs with their state and the reason."""
     rows, without = [], []
-    for run in sorted(runs, key=lambda one: one.started_ns or 0):
+    for run in sorted(runs, key=lambda listed_run: listed_run.started_ns or 0):
         if run.state == "finished":
             rows.append(row_of(run))
         else:

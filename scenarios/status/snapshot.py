@@ -53,7 +53,7 @@ class StatusSnapshot:
     def entries(self) -> list[GroupStatus | RunStatus]:
         """The listed entries: a group before its runs, entries in progress last, next to the prompt."""
         listed: list[GroupStatus | RunStatus] = []
-        for group in sorted(self.groups, key=lambda one: (one.alive, one.last_ns)):
+        for group in sorted(self.groups, key=lambda listed_group: (listed_group.alive, listed_group.last_ns)):
             listed += [group, *_worth_showing(group)]
         ended = sorted((run for run in self.single if not run.alive), key=lambda run: run.last_ns)
         return [*ended, *listed, *(run for run in self.single if run.alive)]
@@ -65,7 +65,7 @@ class StatusSnapshot:
     @property
     def exit_code(self) -> ExitCode:
         """The most severe exit code of the entries, without the probes of a tuning, because a probe may be INVALID."""
-        return max((one.exit_code for one in [*self.single, *self.groups]), default=ExitCode.OK)
+        return max((shown.exit_code for shown in [*self.single, *self.groups]), default=ExitCode.OK)
 
 
 def take_snapshot(folders: Sequence[Path]) -> StatusSnapshot:
@@ -87,7 +87,7 @@ def take_snapshot(folders: Sequence[Path]) -> StatusSnapshot:
     groups = [group_status(place, runs) for place in places if place.kind != "leg"]
     campaigns = [group.root for group in groups if group.kind == "campaign"]
     top = tuple(  # An audit of a campaign counts as one of its runs.
-        replace(group, audits=tuple(one for one in groups if group.root in one.root.parents))
+        replace(group, audits=tuple(audit for audit in groups if group.root in audit.root.parents))
         for group in groups
         if not any(root in group.root.parents for root in campaigns)
     )
@@ -116,7 +116,7 @@ def _worth_showing(group: GroupStatus) -> list[GroupStatus | RunStatus]:
 def lines(snapshot: StatusSnapshot) -> list[Text]:
     """Return the text, with one to three lines per entry."""
     shown: list[Text] = []
-    grouped = {one.root for group in snapshot.groups for one in (*group.audits, *group.runs)}
+    grouped = {member.root for group in snapshot.groups for member in (*group.audits, *group.runs)}
     for entry in snapshot.entries:
         indent = "  " if entry.root in grouped else ""
         head = Text(indent)

@@ -280,7 +280,14 @@ def _audit(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
     pid = None
     if read_end(root) is None:
         manifests = [run.manifest for run in runs if run.manifest and on_this_machine(run.manifest)]
-        pid = next((one.parent_pid for one in manifests if one.parent_pid and lives(one.parent_pid, one)), None)
+        pid = next(
+            (
+                manifest.parent_pid
+                for manifest in manifests
+                if manifest.parent_pid and lives(manifest.parent_pid, manifest)
+            ),
+            None,
+        )
     return _group("audit", root, runs, pid, f"{sum(run.state == 'finished' for run in runs)} runs done", None)
 
 

@@ -143,7 +143,7 @@ class Journal:
     def add(self, line: Line) -> None:
         """Write a finished step."""
         self._lines.append(line)
-        write_atomic(self._path, b"".join(orjson.dumps(one.model_dump(mode="json")) + b"\n" for one in self._lines))
+        write_atomic(self._path, b"".join(orjson.dumps(entry.model_dump(mode="json")) + b"\n" for entry in self._lines))
 
     def changed(self, now: Configuration) -> Sequence[str]:
         """Return the differences between the configuration of the finished steps and `now`."""

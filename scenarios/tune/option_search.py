@@ -148,7 +148,7 @@ class OptionTrials:
         The first trials change each option of the best settings alone, which shows the effective options. Then the
         sampler chooses.
         """
-        untried = next((one for one in self._space.combinations() if one not in tried), None)
+        untried = next((combination for combination in self._space.combinations() if combination not in tried), None)
         if untried is None:
             return None
         for name in self._space.values:
@@ -216,7 +216,7 @@ class OptionTrials:
         rate = next_rate(
             self._scenario, self._offline_qps, rates, resolution=RESOLUTION, most_probes=most_probes, start=start
         )
-        return None if rate in [one.target_qps for one in rates] else rate
+        return None if rate in [tried_rate.target_qps for tried_rate in rates] else rate
 
     def _trials(self) -> list[FrozenTrial]:
         """Return all trials; settings that were drawn repeatedly count once."""

@@ -101,13 +101,13 @@ def make_space(
     """
     current = {**config.engine_arg, **config.model_dump(include=set(RUN_OPTIONS), exclude_unset=True)}
     if requested:
-        chosen = {name: _checked(name, of, current, config) for name, of in requested.items()}
+        chosen = {name: _checked(name, values, current, config) for name, values in requested.items()}
     else:
         kind = kind or engine_kind(config.engine)
         usual = kind.search_values(config)
         if replicas or config.has_replicas:
             usual.pop("data_parallel_size", None)  # The replicas use all devices and cores.
-        chosen = {name: of for name, of in usual.items() if name not in current}
+        chosen = {name: values for name, values in usual.items() if name not in current}
     if "admission" in chosen:
         chosen["admission"] = tuple(policy for policy in chosen["admission"] if policy != config.admission)
     elif config.admission == "off":
@@ -118,7 +118,7 @@ def make_space(
                     "set --admission, or add --search-values admission='[\"fcfs\"]'",
                 )
             chosen.pop(name, None)
-    chosen = {name: of for name, of in chosen.items() if of}
+    chosen = {name: values for name, values in chosen.items() if values}
     if not chosen:
         raise InputError("--search: every searched option is already given", "add --search-values OPTION=VALUES")
     copies = max(1, replicas) * parallel_size(config.engine_arg, "data_parallel_size")

@@ -47,8 +47,8 @@ class Bracket:
 
     @classmethod
     def of(cls, tried: Sequence[Tried]) -> "Bracket":
-        valid = max((one.target_qps for one in tried if one.valid), default=None)
-        above = [one.target_qps for one in tried if not one.valid and (valid is None or one.target_qps > valid)]
+        valid = max((probe.target_qps for probe in tried if probe.valid), default=None)
+        above = [probe.target_qps for probe in tried if not probe.valid and (valid is None or probe.target_qps > valid)]
         return cls(valid, min(above, default=None))
 
     @property

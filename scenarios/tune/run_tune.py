@@ -312,7 +312,7 @@ class _Run:
 
 def _never_met(probes: list[TuneRun]) -> Iterator[str]:
     """Yield the limits that every response at the lowest rate exceeded."""
-    for probe in sorted(probes, key=lambda one: one.target_qps)[:1]:
+    for probe in sorted(probes, key=lambda tried_probe: tried_probe.target_qps)[:1]:
         for name in ("ttft", "tpot"):
             if probe.queries_answered and getattr(probe, f"late_{name}") == probe.queries_answered:
                 limit = f"{name.upper()} limit of {getattr(probe, f'{name}_limit_ms'):g} ms"

@@ -38,7 +38,9 @@ class SignedOptions:
         """Return the best probe whose options all sign off; None if no probe was VALID."""
         refused: set[str] = set()
         candidates = recommendable(probes)
-        while (best := best_probe([one for one in candidates if not refused & one.options.keys()])) is not None:
+        while (
+            best := best_probe([candidate for candidate in candidates if not refused & candidate.options.keys()])
+        ) is not None:
             failed = next((name for name in best.options if not self._passes(name, best.options, probes)), None)
             if failed is None:
                 break
@@ -52,13 +54,13 @@ class SignedOptions:
         runs = [self._valid_runs(side, probes) for side in sides]
         directories = [[place.root / run.directory for run in side] for side in runs]
         entry: dict[str, Any] = {"option": name, "value": options[name], "without": without}
-        if lacking := [shown(side) for side, found in zip(sides, runs, strict=True) if not found]:
+        if lacking := [shown(side) for side, side_runs in zip(sides, runs, strict=True) if not side_runs]:
             self._runs.say(f"sign-off of {name}={options[name]}: refused, because no run of {lacking[0]} was VALID")
             self.records.append(entry | {"verdict": None, "file": None})
             return False
         option = name.removeprefix(f"{self._runs.tune.config.engine}_")  # the engine's own name
         signed = _patch(option, *directories)
-        if any(one.rule == _NEEDS_ACCURACY for one in signed.of("error")):
+        if any(finding.rule == _NEEDS_ACCURACY for finding in signed.of("error")):
             for side, run, where in zip(sides, runs, directories, strict=True):
                 where.append(self._runs.accuracy_run(run[0].target_qps, side))
             signed = _patch(option, *directories)

@@ -109,7 +109,7 @@ class Tune:
         if self.space is None:
             return {}
         return {
-            "tune search": json.dumps({name: list(of) for name, of in self.space.values.items()}),
+            "tune search": json.dumps({name: list(choices) for name, choices in self.space.values.items()}),
             "tune search_leg_s": f"{self.options.search_leg_s:g}",
         }
 
