@@ -24,12 +24,14 @@ FAILURES_RULE = "endpoints-rule-failures"
 _SECTIONS = ("type", "model_params", "settings", "endpoint_config")
 
 
-def examine_probe(folder: Path, load: ClientLoad) -> dict[str, Any]:
-    """Measure a probe, and record it. Its samples may have failed."""
+def examine_probe(
+    folder: Path, load: ClientLoad, settings: Mapping[str, Any], identity: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Measure a probe, and record it with its settings and the facts of the server. Its samples may have failed."""
     case = client_run(folder)
     failed = 0 if case.load is None else int(case.load.events.failed.sum())
     numbers = {} if case.load is None or failed else _numbers(case, load)
-    record = {"schema_version": SCHEMA_VERSION, "failed": failed, **numbers}
+    record = {"schema_version": SCHEMA_VERSION, "failed": failed, "settings": settings, "identity": identity, **numbers}
     write_json(folder / VERIFIED, record)
     return record
 

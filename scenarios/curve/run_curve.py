@@ -40,8 +40,11 @@ MAX_REASONS = 3  # reasons of a point that are printed
 SPACE_MARGIN = 1.2  # factor on the estimated size of the events
 DONE, TO_DO, CHANGED = "done", "to do", "changed"
 UNTIL = ("plan", "points", "tree")
-# Keys of curve.yaml that decide the concurrencies.
-_PLANNED = ("c_min", "c_max", "max_concurrency", "concurrencies", "points", "offline", "max_point_hours", "basis")
+# Keys of curve.yaml that decide the concurrencies and the rates.
+_PLANNED = (
+    "c_min", "c_max", "max_concurrency", "concurrencies", "points", "offline", "max_point_hours", "basis", "server",
+    "model", "tokenizer", "model_params", "datasets", "rows", "client_settings", "api_type", "seed_set",
+)  # fmt: skip
 _FIX_SERVER = "start the server, then this command"
 _FIX_PROBE = "correct the server or the configuration"
 _FIX_CHANGED = "revert the change, or repeat these points with --restart-changed (their files move to discarded/)"
@@ -79,6 +82,7 @@ class _CurveRun:
         self._form = ""
         self._identity: dict[str, Any] = {}
         self._levels: ProbedLevels | None = None
+        self._changed_keys: list[str] = []  # keys of the configuration that differ from plan.json
         self._failed: dict[str, list[str]] = {}
 
     # Plan --------------------------------------------------------------------------------------------------------
@@ -102,8 +106,11 @@ class _CurveRun:
         if not path.is_file():
             return
         record = read_object(path, "move the file away", within=self._place.root)
-        self._form = str(record.get("form", ""))
-        if record.get("requested") == self._requested and (levels := record.get("levels")):
+        self._form = self._form or str(record.get("form", ""))
+        self._changed_keys = [
+            f"{key}: {before}, now {now}" for key, before, now in _unequal(record.get("requested"), self._requested)
+        ]
+        if not self._changed_keys and (levels := record.get("levels")):
             rates = {int(level): float(rate) for level, rate in levels["rates"].items()}
             self._levels = ProbedLevels(levels["c_min"], levels["c_max"], list(levels["notes"]), rates)
 
@@ -189,6 +196,9 @@ class _CurveRun:
         if curve.is_rehearsal:
             write_atomic(place.rehearsal, REHEARSAL_MARK + "\n")
         self._read_plan()
+        if self._changed_keys and self._records() and not self._restart_changed:
+            changes = "\n  ".join(self._changed_keys)
+            raise InputError(f"finished points have another configuration:\n  {changes}", _FIX_CHANGED)
         if self._levels is None and (self._probe or curve.options.concurrencies is None):
             self._levels = self._probed()
         plan = self._plan()
@@ -273,7 +283,7 @@ class _CurveRun:
         return ProbedLevels(levels[0], levels[-1], [], rates)
 
     def _run_probe(self, concurrency: int, samples: int, number: int) -> float:
-        """Run a probe, or read the earlier one without failed samples; return its rate.
+        """Run a probe, or read the earlier one with equal settings and no failed samples; return its rate.
 
         Raises:
             ProbeFailed: If samples failed.
@@ -281,14 +291,15 @@ class _CurveRun:
         """
         folder, load = self._place.probe(concurrency, number), ClientLoad(concurrency, samples)
         name = f"probe {concurrency:,}"
+        settings = point_settings(client_config(self._curve, self._form, load, folder))
         if (record := read_verified(folder)) is not None:
-            if "rate" in record:
+            if "rate" in record and record["settings"] == settings and record["identity"] == self._identity:
                 return float(record["rate"])
             set_aside([folder], self._place.discarded)
         self._refuse_space(samples, name)
         if reason := self._client(folder, load, name, tolerates_errors=True):
             raise ExecutionError(f"{name}: {reason}", f"read {folder}")
-        record = examine_probe(folder, load)
+        record = examine_probe(folder, load, settings, self._identity)
         if "rate" in record:
             self._say(f"{name}: {record['rate']:.4g} samples/s ({samples:,} samples)")
             return float(record["rate"])

@@ -83,6 +83,19 @@ def test_a_failed_probe_ends_the_command_and_is_repeated_by_the_next_one(curve_f
     assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK
 
 
+def test_a_probe_with_other_settings_is_measured_again(curve_files: CurveFiles) -> None:
+    curve_files.write(**SMALL)
+    curve_files.serve(slots=40)
+    assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK
+    curve_files.serve(slots=20)
+    assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK  # equal settings: the probe is read
+    rates = [json.loads((curve_files.output / "plan.json").read_text())["levels"]["rates"]["60"]]
+    curve_files.write(model_params={"temperature": 0.5, "max_new_tokens": 128})
+    assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK
+    rates.append(json.loads((curve_files.output / "plan.json").read_text())["levels"]["rates"]["60"])
+    assert rates[1] < 0.7 * rates[0]
+
+
 def test_accuracy_below_its_target_at_c_max_starts_no_second_point(
     curve_files: CurveFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
