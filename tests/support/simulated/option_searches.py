@@ -23,7 +23,7 @@ TRIALS = 12
 DEFAULT_QPS = 80.0
 STEEPNESS = 5.0  # exponent of the p99 latency over the rate, near the limit
 LIMIT_MS = 100.0
-LEG_S = 60.0
+RUN_S = 60.0
 EARLY_END = 8.0  # exponent of the duration of an INVALID probe
 
 
@@ -66,7 +66,7 @@ def _run(probe: NextProbe, capacity_qps: float) -> TuneRun:
     return TuneRun(
         step="search", number=1, verdict="VALID" if is_valid else "INVALID", reasons=[], queries_planned=1_000,
         queries_answered=1_000, tpot_p99_ms=LIMIT_MS * share**STEEPNESS, tpot_limit_ms=LIMIT_MS,
-        wall_s=LEG_S if is_valid else LEG_S / share**EARLY_END, directory="search-1", **probe._asdict(),
+        wall_s=RUN_S if is_valid else RUN_S / share**EARLY_END, directory="search-1", **probe._asdict(),
     )  # fmt: skip
 
 
