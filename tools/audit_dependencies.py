@@ -80,7 +80,7 @@ def _ask(pins: str, limit_s: float) -> list[dict[str, Any]]:
     except (ValueError, KeyError) as error:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
         raise NoAdvisoriesError(f"{PIP_AUDIT}: {lines[-1].strip()}") from error
-    if all("skip_reason" in one for one in dependencies):
+    if all("skip_reason" in dependency for dependency in dependencies):
         # pip-audit calls this "no known vulnerabilities".
         raise NoAdvisoriesError("the package index has no advisories")
     return dependencies
@@ -116,9 +116,9 @@ def _read(kept: Path, digest: str) -> Report | None:
 
 
 def _lines(report: Report) -> list[str]:
-    checked = [one for one in report.dependencies if "skip_reason" not in one]
-    unknown = [str(one["name"]) for one in report.dependencies if "skip_reason" in one]
-    vulnerable = [one for one in checked if one["vulns"]]
+    checked = [entry for entry in report.dependencies if "skip_reason" not in entry]
+    unknown = [str(entry["name"]) for entry in report.dependencies if "skip_reason" in entry]
+    vulnerable = [entry for entry in checked if entry["vulns"]]
     day = time.strftime("%Y-%m-%d", time.localtime(report.time_s))
     lines = [
         f"dependency audit: {len(vulnerable)} of {len(checked)} locked packages with known vulnerabilities "

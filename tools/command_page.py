@@ -16,7 +16,7 @@ CODE = re.compile(r"(?<!\w)(--[\w-]+|\./\w+|\w+\.(?:json|yaml|txt|conf|md)|\w+_q
 def table() -> str:
     """Return one row per command, in the groups of `main.py --help`."""
     rows = [
-        f"| `{group}` | `{name}` | {CODE.sub(lambda found: f'`{found[0]}`', sentence)} |\n"
+        f"| `{group}` | `{name}` | {CODE.sub(lambda match: f'`{match[0]}`', sentence)} |\n"
         for group, commands in COMMAND_GROUPS.items()
         for name, sentence in commands.items()
     ]

@@ -33,7 +33,7 @@ Record = dict[str, Any]
 
 def findings_of(record: Record) -> Counter[Key]:
     """Return the number of violations by rule, severity and result."""
-    return Counter((one["rule"], one["severity"], _result(one)) for one in record["findings"])
+    return Counter((finding["rule"], finding["severity"], _result(finding)) for finding in record["findings"])
 
 
 def not_judged_of(record: Record) -> dict[tuple[str, str], str]:
@@ -95,8 +95,12 @@ def compare(paths: Sequence[Path]) -> int:
         *_unjudged(not_judged_of(before), not_judged_of(after)),
     ]
     for name in ("rules", "scenarios"):
-        gone, new = (set(one[name]) - set(other[name]) for one, other in ((before, after), (after, before)))
-        lines += [f"{name}: {sign} {' '.join(sorted(one))}" for sign, one in (("-", gone), ("+", new)) if one]
+        gone, new = (set(kept[name]) - set(compared[name]) for kept, compared in ((before, after), (after, before)))
+        lines += [
+            f"{name}: {sign} {' '.join(sorted(rules_of_sign))}"
+            for sign, rules_of_sign in (("-", gone), ("+", new))
+            if rules_of_sign
+        ]
     of_all = ("verdict", "exit_code", "errors", "warnings")
     lines += [f"{name}: {before[name]} → {after[name]}" for name in of_all if before[name] != after[name]]
     print("\n".join(lines) or f"the same {len(before['findings']):,} findings in {len(before['scenarios']):,} results")

@@ -99,7 +99,9 @@ def table(counts: Mapping[str, Counter[str]]) -> str:
             cells = " | ".join(f"{counts[name][rule]:,}" for name in rounds)
             severity = all_rules()[rule].severity
             lines.append(f"| `{rule}` | {severity} | {cells} | {review.reviewed} | {review.false} | {review.remark} |")
-    silent = [f"`{rule}`" for rule in rules if rule not in REVIEWED and not any(one[rule] for one in counts.values())]
+    silent = [
+        f"`{rule}`" for rule in rules if rule not in REVIEWED and not any(count[rule] for count in counts.values())
+    ]
     return "\n".join([*lines, "", f"These rules have no finding in these rounds: {', '.join(silent)}."]) + "\n"
 
 

@@ -112,7 +112,7 @@ class Constants:
             if not values:
                 return None
             node = values[0]
-        return next((one.lineno for one in node.elts if one.value == item), None)
+        return next((element.lineno for element in node.elts if element.value == item), None)
 
     def _value(self, node: ast.expr) -> Any:
         match node:
@@ -123,7 +123,7 @@ class Constants:
             case ast.BinOp():
                 return _ARITHMETIC[type(node.op)](self._value(node.left), self._value(node.right))
             case ast.List() | ast.Tuple():
-                return [self._value(one) for one in node.elts]
+                return [self._value(element) for element in node.elts]
             case ast.Dict():
                 pairs = zip(node.keys, node.values, strict=True)
                 return {self._value(key): self._value(value) for key, value in pairs if key is not None}
@@ -185,8 +185,8 @@ class Table:
                 ),
                 **self._audit_files,
             },
-            **{name: found[0] for name, found in files.items() if found},
-            "sources": {name: f"constants.py:{found[1]}" for name, found in files.items() if found},
+            **{name: entry[0] for name, entry in files.items() if entry},
+            "sources": {name: f"constants.py:{entry[1]}" for name, entry in files.items() if entry},
             "benchmarks": benchmarks,
         }
 
@@ -206,7 +206,7 @@ class Table:
         constants, name = self._constants, model_of(model)
         yield "model", name, _at(constants.line_in(model, "MODEL_CONFIG", self.round, "models"))
         aliases, _ = self._of("model_mapping") or ({}, 0)
-        if aliases_of_model := [alias for alias, of in aliases.items() if of == model]:
+        if aliases_of_model := [alias for alias, aliased in aliases.items() if aliased == model]:
             lines = [found[1] for alias in aliases_of_model if (found := self._of("model_mapping", alias))]
             yield "aliases", aliases_of_model, _at(*lines)
         for field in ("required", "optional"):
@@ -230,7 +230,10 @@ class Table:
         if least := constants.find("OFFLINE_MIN_SPQ_SINCE_V4", model):
             yield "offline_min_samples", least[0], _at(least[1])
         if limits := constants.find("LLM_LATENCY_LIMITS", model):
-            by_scenario = {one: {f"{key}_ns": ns for key, ns in of.items()} for one, of in limits[0].items()}
+            by_scenario = {
+                scenario: {f"{key}_ns": ns for key, ns in limits_ns.items()}
+                for scenario, limits_ns in limits[0].items()
+            }
             yield "token_limits", by_scenario, _at(limits[1])
         if at := _quoted(self._configuration, model, "def get_llm_models"):
             yield "token_latencies", True, f"configuration.py:{at}"
@@ -311,10 +314,13 @@ class Table:
         key = _loadgen_key(name)
         keys = {"any": key, "Interactive": f"{key}-interactive"}
         lines = self._conf.lines
-        by_scenario = {scenario: one for scenario, one in keys.items() if one in self._conf.models}
+        by_scenario = {scenario: model for scenario, model in keys.items() if model in self._conf.models}
         if not by_scenario:
             return
-        first = [min(at for (model, _, _), (_, at) in lines.items() if model == one) for one in by_scenario.values()]
+        first = [
+            min(at for (model, _, _), (_, at) in lines.items() if model == benchmark_model)
+            for benchmark_model in by_scenario.values()
+        ]
         yield "loadgen_keys", by_scenario, _conf_at(*first)
         equal = lines.get((key, "*", "sample_concatenate_permutation"))
         if equal and (key, "*", "sample_concatenate_permutation") in self._equal_issue:

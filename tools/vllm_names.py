@@ -165,7 +165,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         for part in ("body", "orelse", "handlers", "finalbody"):
             if isinstance(node, ast.If | ast.Try | ast.With):
                 inner = getattr(node, part, [])
-                yield from _statements([one for one in inner if isinstance(one, ast.stmt)])
+                yield from _statements([statement for statement in inner if isinstance(statement, ast.stmt)])
 
 
 def _bound(node: ast.AST) -> list[str]:
@@ -173,15 +173,15 @@ def _bound(node: ast.AST) -> list[str]:
     if isinstance(node, Function | ast.ClassDef):
         return [node.name]
     targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets if isinstance(node, ast.Assign) else []
-    return [one.id for one in targets if isinstance(one, ast.Name)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _parameters(node: Function) -> list[str]:
-    return [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    return [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
 
 
 def _decorators(node: ast.AST) -> list[str]:
-    return [one.id for one in getattr(node, "decorator_list", []) if isinstance(one, ast.Name)]
+    return [decorator.id for decorator in getattr(node, "decorator_list", []) if isinstance(decorator, ast.Name)]
 
 
 def _unaccepted(place: str, node: ast.AST, call: Call, *, is_method: bool = False) -> Iterator[str]:
@@ -190,14 +190,16 @@ def _unaccepted(place: str, node: ast.AST, call: Call, *, is_method: bool = Fals
         yield f"{place} is not a function"
         return
     skipped = int(is_method and "staticmethod" not in _decorators(node))
-    positional = [one.arg for one in (*node.args.posonlyargs, *node.args.args)][skipped:]
+    positional = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)][skipped:]
     if tuple(positional[: len(call.positional)]) != call.positional:
         yield f"{place}: positional parameters {', '.join(positional)}, needed: {', '.join(call.positional)}"
     if node.args.kwarg is None:
         parameters = _parameters(node)
         yield from (f"{place}: parameter {name} is missing" for name in call.keywords if name not in parameters)
     optional = positional[len(positional) - len(node.args.defaults) :] if node.args.defaults else []
-    optional += [one.arg for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value]
+    optional += [
+        argument.arg for argument, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value
+    ]
     arguments = (*call.positional, *call.keywords)
     required = [name for name in _parameters(node)[skipped:] if name not in optional and name not in arguments]
     if required:

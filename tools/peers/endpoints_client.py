@@ -57,7 +57,7 @@ def side_by_side(part: PeerPart, work: Path, url: str, common: dict[str, Any], s
         load = {"type": "poisson", "target_qps": rate}
         summary = client.run(f"poisson-{repeat}", load, len(run.requests))
         waits["client"].append(float(summary.ttft.percentiles.get("99.0") or 0) / 1e6)
-    p99 = {side: part.add(f"T: p99 TTFT at {rate:.1f}/s, {side}", "ms", of) for side, of in waits.items()}
+    p99 = {side: part.add(f"T: p99 TTFT at {rate:.1f}/s, {side}", "ms", times) for side, times in waits.items()}
     part.add_ratio("T: p99 TTFT, ours ÷ Endpoints client", p99["ours"], p99["client"], at_most(1.0))
     part.notes.append("Endpoints client: chat, as text. Its TTFT counts from sending, the harness's from the schedule.")
 

@@ -38,7 +38,7 @@ def run(work: Path, sizes: Sizes) -> PeerPart:
     for side in SIDES:
         p99_ms[side] = [numbers.latency_ns.p99 / 1e6 for numbers in latency[side] if numbers.latency_ns]
         part.add(f"p99 latency at {LATENCY_QPS:,.0f} qps, {side}", "ms", p99_ms[side])
-    added = [one - other for one, other in zip(p99_ms["ours"], p99_ms["bare"], strict=True)]
+    added = [own_ms - bare_ms for own_ms, bare_ms in zip(p99_ms["ours"], p99_ms["bare"], strict=True)]
     part.add("added p99", "ms", added, at_most(1.0))
     part.notes.append(
         f"held: LoadGen's completed rate is at least {HELD_SHARE} of the scheduled one over {sizes.null_seconds:g} s, "

@@ -30,8 +30,10 @@ def run(work: Path, sizes: Sizes) -> PeerPart:
     """Measure the client alone; then in turns a run over HTTP, a run with its own engine, and vLLM's client."""
     part = PeerPart("l", "a server over HTTP: the client alone, and Offline through vllm serve")
     speeds = [measure_client() for _ in range(sizes.repeats)]
-    part.add("client, on a separate core", "responses/s", [one.responses_per_core_s for one in speeds], at_least(1_500))
-    part.add("client, on the core of its server", "responses/s", [one.responses_per_s for one in speeds])
+    part.add(
+        "client, on a separate core", "responses/s", [speed.responses_per_core_s for speed in speeds], at_least(1_500)
+    )
+    part.add("client, on the core of its server", "responses/s", [speed.responses_per_s for speed in speeds])
     model = make_llama(work / "model", TINY)
     data = bundled_dataset(str(model))
     common: dict[str, Any] = {"scenario": "Offline", "model_path": str(model), "dataset_path": str(data)}

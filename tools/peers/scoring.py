@@ -75,7 +75,9 @@ def score_as_reference(log: Path, references: list[str], tokenizer: Tokenizer) -
     wanted = ["\n".join(split(references[index].strip())) for index in entries]
     scorer = RougeScorer(list(ROUGE_NAMES), use_stemmer=True)
     scored = [scorer.score(reference, text) for reference, text in zip(wanted, predictions, strict=True)]
-    means = {name: float(np.round(np.mean([one[name].fmeasure for one in scored]) * 100, 4)) for name in ROUGE_NAMES}
+    means = {
+        name: float(np.round(np.mean([scores[name].fmeasure for scores in scored]) * 100, 4)) for name in ROUGE_NAMES
+    }
     return {**means, "gen_len": sum(map(len, predictions)), "gen_num": len(predictions)}
 
 

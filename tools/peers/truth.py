@@ -99,8 +99,10 @@ def run(work: Path, sizes: Sizes) -> PeerPart:
 
 def add_results(part: PeerPart, measured: dict[str, list[ClientMeasurement]]) -> None:
     """Add the table, and for each client the highest rate with errors within the limits, and its cost."""
-    rows = [one for runs in measured.values() for one in runs]
-    part.grids.append(Grid(HEADINGS, [one.row() for one in sorted(rows, key=lambda one: one.rate)]))
+    rows = [run for runs in measured.values() for run in runs]
+    part.grids.append(
+        Grid(HEADINGS, [measurement.row() for measurement in sorted(rows, key=lambda measurement: measurement.rate)])
+    )
     for name, runs in measured.items():
         part.add(f"{name}: errors within the limits up to", "requests/s", [highest_true(runs)])
         if len(runs) > 1:
@@ -110,7 +112,7 @@ def add_results(part: PeerPart, measured: dict[str, list[ClientMeasurement]]) ->
 def highest_true(runs: Sequence[ClientMeasurement]) -> float:
     """Return the rate up to which the client's errors are within the limits at all measured rates; 0 if at none."""
     highest = 0.0
-    for measurement in sorted(runs, key=lambda one: one.rate):
+    for measurement in sorted(runs, key=lambda measurement: measurement.rate):
         if not measurement.is_true:
             break
         highest = measurement.rate
@@ -121,13 +123,22 @@ def cpu_ms_per_1000_tokens(runs: Sequence[ClientMeasurement]) -> float:
     """Return the additional processor time per additional token, from the fewest to the most tokens. The start of the
     client, which costs the same at each rate, is not included.
     """
-    least, most = min(runs, key=lambda one: one.tokens), max(runs, key=lambda one: one.tokens)
+    least, most = (
+        min(runs, key=lambda measurement: measurement.tokens),
+        max(runs, key=lambda measurement: measurement.tokens),
+    )
     return 1e6 * (most.cpu_s - least.cpu_s) / (most.tokens - least.tokens) if most.tokens > least.tokens else math.nan
 
 
 def logged_speed(log: Sequence[LoggedCompletion]) -> tuple[Speed, float, float]:
     """Return the speed in the server's log, the rate of the requests, and the p99 of the delays in ms."""
-    columns = np.array([(one.read, one.first, one.last, one.late, one.tokens) for one in log], dtype=np.int64)
+    columns = np.array(
+        [
+            (completion.read, completion.first, completion.last, completion.late, completion.tokens)
+            for completion in log
+        ],
+        dtype=np.int64,
+    )
     read, first, last, late, tokens = columns.T
     ttft_p50, ttft_p99 = np.percentile(first - read, (50, 99)) / 1e6
     tpot_ns = (last - first)[tokens > 1] / (tokens[tokens > 1] - 1)
@@ -166,7 +177,7 @@ def _measure(client: LoadClient, load: ClientLoad, folder: Path, server: Path, l
         raise _NoResult(f"{reported.requests} of {load.requests} requests completed, {len(completions)} in the log")
     # Probes and the warm-up come before the measured requests.
     logged, sent_per_s, late_p99_ms = logged_speed(completions[-reported.requests :])
-    tokens = sum(one.tokens for one in completions)
+    tokens = sum(completion.tokens for completion in completions)
     return ClientMeasurement(client.name, load.rate, reported, logged, sent_per_s, late_p99_ms, cpu_s, tokens)
 
 
