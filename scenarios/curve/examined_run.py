@@ -4,14 +4,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from compliance.judge.verdict import Finding, judge
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.steady_state import SteadyState, steady_state_of
 from compliance.mlperf_endpoints.summary_comparison import reported_differences
 from compliance.mlperf_endpoints.verdict import OFFICIAL, FolderVerdict, client_run
 from runs.files.writing import write_json
+from runs.mlperf_endpoints.events import EventColumn
 from runs.mlperf_endpoints.layout import EVENTS
 from scenarios.curve.client_config import ClientLoad, point_settings
 from scenarios.curve.curve_config import CurveConfig
@@ -116,7 +115,7 @@ def _numbers(case: EndpointsEvidence, load: ClientLoad, steady: SteadyState | No
     }
 
 
-def measured_rate(issued_ns: "np.typing.NDArray[np.int64]", complete_ns: Any, concurrency: int) -> float:
+def measured_rate(issued_ns: EventColumn, complete_ns: EventColumn, concurrency: int) -> float:
     """Return the rate of a run in samples/s.
 
     At a fixed concurrency, each issue after the first ones follows a response. The time between the first and the last
