@@ -2,7 +2,10 @@
 
 import json
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -11,6 +14,7 @@ import yaml
 
 from runs.errors import ExitCode
 from scenarios.curve.curve_dir import CLIENT_PROCESS, VERIFIED
+from tests.conftest import ROOT
 from tests.scenarios.curve.conftest import ROWS, CurveFiles
 
 SMALL = {"c_min": 32, "c_max": 60, "points": 7}
@@ -183,3 +187,31 @@ def test_the_client_of_a_killed_command_is_ended_by_the_next_call(curve_files: C
         assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK
         client.wait(1)
     assert not folder.exists()
+
+
+def test_a_full_disk_ends_the_client(curve_files: CurveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(Path("/"))
+    monkeypatch.setattr("scenarios.curve.client_process.SERVER_INTERVAL_S", 0.0)
+    monkeypatch.setattr("scenarios.curve.client_process.shutil.disk_usage", lambda _: usage._replace(free=1000))
+    monkeypatch.setattr("scenarios.curve.run_curve._CurveRun._refuse_space", lambda *_: None)
+    curve_files.write(**SMALL)
+    curve_files.serve(hangs_at=60)
+    assert curve_files.run("--rehearsal") == ExitCode.FAILED
+    assert processes_of(curve_files) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_client_and_discards_its_run(curve_files: CurveFiles, number: signal.Signals) -> None:
+    curve_files.write(target_cohort="2099-12-C0", **SMALL)
+    curve_files.serve(hangs_at=60)
+    command = [sys.executable, str(ROOT / "main.py"), "curve", "--config", str(curve_files.root / "curve.yaml")]
+    command += ["--output-log-dir", str(curve_files.output), "--rehearsal"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        events = curve_files.output / "probes" / "60-1" / "events.jsonl"
+        while process.poll() is None and not events.exists():
+            time.sleep(0.1)
+        process.send_signal(number)
+        assert process.wait(120) == ExitCode.INTERRUPTED
+    assert processes_of(curve_files) == []
+    assert list((curve_files.output / "discarded").glob("*/60-1"))
+    assert json.loads((curve_files.output / "ended.json").read_text())["exit_code"] == ExitCode.INTERRUPTED
