@@ -88,7 +88,7 @@ def test_an_internal_error_is_a_degraded_sign_off(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("the tool is broken")
 
-    monkeypatch.setattr(judge, "_sides", broken)
+    monkeypatch.setattr(judge, "judge_sides", broken)
     verdict = sign_off(scope, [tmp_path], policy=policy)
     content = record(verdict)
     assert (content["verdict"], content["auditor_status"], content["blocks"]) == (None, "degraded", blocks)
@@ -101,7 +101,7 @@ def wait_without_end(*_: Any) -> None:
 
 
 def test_a_sign_off_beyond_its_time_limit_is_degraded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(judge, "_sides", wait_without_end)
+    monkeypatch.setattr(judge, "judge_sides", wait_without_end)
     verdict = sign_off("bundle", [tmp_path], limit_s=SHORT_S)
     assert (verdict.outcome, blocks(verdict)) == ("ERROR", True)
     assert verdict.error is not None
