@@ -173,7 +173,7 @@ def print_power(sessions: int = 50) -> None:
         print(f"| {noise:.0%} | " + " | ".join(cells) + " |", flush=True)
 
 
-def print_errors(together: int = 200, in_turns: int = 2000) -> None:
+def print_errors(together: int = 200, in_turns: int = 300) -> None:
     """Print for each noise how often equal systems are called different at any look.
 
     Args:
