@@ -1,5 +1,8 @@
 """Modules that are imported by name, which import-linter's contracts in pyproject.toml do not see."""
 
+import tomllib
+
+from runs.record.engines.engine_records import BUILT_IN_ENGINES
 from tests.conftest import ROOT
 
 
@@ -19,3 +22,10 @@ def test_dynamic_imports_are_in_the_listed_modules_only() -> None:
         "scenarios/dispatch.py",  # commands
         *("sut/vllm/core_process.py", "sut/vllm/vllm_kind.py"),  # vLLM
     }
+
+
+def test_the_contract_on_kinds_of_engines_names_each_built_in_engine() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [contract] = [contract for contract in contracts if contract["name"] == "kinds of engines do not know each other"]
+    packages = {".".join(target.split(".")[:2]) for target in BUILT_IN_ENGINES.values()}
+    assert set(contract["modules"]) == packages
