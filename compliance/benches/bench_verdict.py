@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
+from compliance.judge.record import record
 from compliance.judge.rule import OURS, Need, RuleRow, check_of, decides, find_rule
 from compliance.judge.text import TextLayout
 from compliance.judge.verdict import Finding, Policy, Subject, Verdict, stated
@@ -135,7 +136,10 @@ class BenchDetails:
             "bench": self.label,
             "status": self.status,
             "reasons": verdict.reasons,
+            "not_official": verdict.unofficial,
+            "held_to_official_rules": [],
             "directories": [self.directory],
+            "parts": [record(part) for part in verdict.parts],
             "runs": [run.model_dump(mode="json") for run in self.runs],
         }
 

@@ -228,6 +228,7 @@ def test_verify_writes_its_verdict_into_the_bench(folder: Path) -> None:
     record = json.loads((folder / "verify_performance.json").read_bytes())
     assert (record["verdict"], record["bench"], len(record["runs"])) == ("PASS", LABEL, 3)
     assert len(record["log_sha256"]) == 4
+    assert [part["verdict"] for part in record["parts"]] == ["PASS"] * 3
     multiplied("runs.0.ttft.p90", 0.5)(folder)
     assert run_here("verify", folder).code == ExitCode.FAILED
 
