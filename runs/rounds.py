@@ -9,7 +9,8 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
 """
 
 import re
-from collections.abc import Collection
+from collections import ChainMap
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from pathlib import Path
@@ -262,15 +263,13 @@ ROUNDS: dict[str, Round] = {
 }
 # Rounds whose trees `check` reads. `verify` does not support the LoadGen of v4.1. The official checker no longer has
 # v4.1, so the limits of the next round apply. Seeds: the logs of all results of that round.
-TREE_ROUNDS: dict[str, Round] = {
-    "v4.1": Round(
-        "v4.1",
-        Seeds(3066443479025735752, 10688027786191513374, 14962580496156340209),
-        split_tree=True,
-        table_round="v5.0",
-    ),
-    **ROUNDS,
-}
+_V4_1 = Round(
+    "v4.1",
+    Seeds(3066443479025735752, 10688027786191513374, 14962580496156340209),
+    split_tree=True,
+    table_round="v5.0",
+)
+TREE_ROUNDS: Mapping[str, Round] = ChainMap(ROUNDS, {_V4_1.name: _V4_1})
 # The round whose settings are compiled into the installed LoadGen.
 CURRENT_ROUND = ROUNDS["v6.1"]
 

@@ -166,12 +166,12 @@ def longer_responses(division: str) -> Change:
 
 # Change → violated rules, and the text of a finding
 DIFFERENT: dict[str, tuple[Change, set[str], str]] = {
-    "an older LoadGen": (older_loadgen, set(), ""),
+    "an older LoadGen": (older_loadgen, {"log-sources"}, "sources of LoadGen 5.0.15"),
     "cut within a number": (cut_at(b""), set(), ""),
     "cut behind a number": (cut_at(b","), {"log-order"}, "seq_id 0"),
     "another wheel": (source("/loadgen-6.0.17-cp311.whl"), set(), ""),
-    "a source more": (source("/patch.cc"), {"log-config"}, "/patch.cc 0000"),
-    "another source": (source("/loadgen.cc"), {"log-config"}, "/loadgen.cc 0000"),
+    "a source more": (source("/patch.cc"), {"log-config", "log-sources"}, "/patch.cc 0000"),
+    "another source": (source("/loadgen.cc"), {"log-config", "log-sources"}, "/loadgen.cc 0000"),
     "files that are no evidence": (no_evidence, set(), ""),
     "the network division": (in_network, {"measurements-retraining", "measurements-model", "system-type"}, "LoRA"),
     "a checkout": (checkout("."), set(), ""),
