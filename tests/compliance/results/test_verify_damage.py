@@ -205,12 +205,12 @@ def test_an_accuracy_log_truncated_for_submission_passes(
     run = runs.copy(tmp_path / "run", "Server", "accuracy")
     content, digest = run.accuracy_log.read_bytes(), sha256_of(run.accuracy_log)
     run.accuracy_log.write_bytes(content[:4096] + b"\n\n...\n\n" + content[-4096:])
-    text = run.accuracy_text.read_text() + f"\nhash={digest}\n"
-    run.accuracy_text.write_text(text)
+    scores = run.accuracy_text.read_text() + f"\nhash={digest}\n"
+    run.accuracy_text.write_text(scores)
     verdict = verify_one_result(run.root)
     assert verdict.outcome == "PASS", verdict.reasons
     assert "truncated for submission" in text(verdict, RESULT)
-    for changed in (text.replace(digest, "0" * 64), text.replace("'rouge1': ", "'rouge1': 1")):
+    for changed in (scores.replace(digest, "0" * 64), scores.replace("'rouge1': ", "'rouge1': 1")):
         run.accuracy_text.write_text(changed)
         verdict = verify_one_result(run.root)
         assert verdict.exit_code() == 4

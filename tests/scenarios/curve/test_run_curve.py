@@ -1,5 +1,6 @@
 """The command `curve` with a stub of the client: a whole rehearsal, and what happens when something fails."""
 
+import contextlib
 import json
 import shutil
 import signal
@@ -206,7 +207,16 @@ def test_a_signal_ends_the_client_and_discards_its_run(curve_files: CurveFiles, 
     curve_files.serve(hangs_at=60)
     command = [sys.executable, str(ROOT / "main.py"), "curve", "--config", str(curve_files.root / "curve.yaml")]
     command += ["--output-log-dir", str(curve_files.output), "--rehearsal"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with contextlib.ExitStack() as at_the_end:
+        process = at_the_end.enter_context(
+            subprocess.Popen(
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a background process ignores SIGINT
+            )
+        )
+        at_the_end.callback(process.kill)
         events = curve_files.output / "probes" / "60-1" / "events.jsonl"
         while process.poll() is None and not events.exists():
             time.sleep(0.1)
