@@ -121,7 +121,7 @@ def run_here(*arguments: object) -> Finished:
 
     stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="backslashreplace") for _ in range(2))
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-        code = main.main([str(one) for one in arguments])
+        code = main.main([str(argument) for argument in arguments])
     outputs = []
     for stream in (stdout, stderr):
         stream.flush()

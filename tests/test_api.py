@@ -44,7 +44,7 @@ def test_an_opened_run_and_its_verdict_agree(result: Path) -> None:
     (verdict,) = api.verify(result, official=True)
     assert (verdict.outcome, verdict.exit_code) == ("FAIL", 1)
     assert verdict.reasons
-    violated = {one["rule"] for one in verdict.findings if one["severity"] == "error"}
+    violated = {finding["rule"] for finding in verdict.findings if finding["severity"] == "error"}
     assert violated <= api.rules().keys()
     with pytest.raises(api.HarnessError, match="in_round 'v9': unknown round"):
         api.verify(result, in_round="v9")

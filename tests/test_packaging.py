@@ -24,7 +24,7 @@ from tests.support.documents.documentation import parse
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-EXTRAS = {name: of for name, of in PROJECT["optional-dependencies"].items() if name != "vllm"}  # a name of `gpu`
+EXTRAS = {name: value for name, value in PROJECT["optional-dependencies"].items() if name != "vllm"}  # a name of `gpu`
 
 
 def locked_versions(name: str) -> dict[str, list[str]]:
@@ -89,7 +89,7 @@ def test_repeated_versions_are_equal() -> None:
 
 
 def names(*requirements: str) -> set[str]:
-    return {canonicalize_name(Requirement(one).name) for one in requirements}
+    return {canonicalize_name(Requirement(requirement).name) for requirement in requirements}
 
 
 def test_each_dependency_has_one_documented_line() -> None:
@@ -120,7 +120,7 @@ def test_each_imported_package_is_declared(part: str) -> None:
         "__future__",
     }
     extras = [EXTRAS[name] for name in ("cpu", "gpu", "ray", *(["dev"] if part == "development" else []))]
-    declared = names(*PROJECT["dependencies"], *(one for extra in extras for one in extra))
+    declared = names(*PROJECT["dependencies"], *(value for extra in extras for value in extra))
     declared |= names(
         *(line for line in (ROOT / "requirements/quantize.txt").read_text().split("\n") if line[:1] not in "#")
     )

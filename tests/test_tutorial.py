@@ -147,7 +147,7 @@ def test_the_tutorial_runs_as_written(home: Path) -> None:
             # The official checker has no small benchmark. The harness reports only the marks of a rehearsal.
             rehearsal = CommandLine(line.page, line.line, line.words[: line.words.index("--official")])
             findings = json.loads(run_line(rehearsal, home, "--json").stdout)["answer"]["findings"]
-            assert {one["rule"] for one in findings} == {"rehearsal"}
+            assert {finding["rule"] for finding in findings} == {"rehearsal"}
         else:
             assert run_line(line, home).returncode == 0
     assert set(seen) == {

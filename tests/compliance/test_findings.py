@@ -37,7 +37,7 @@ def test_each_rule_named_in_code_is_in_the_catalog() -> None:
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in makers and call.args:
                 choice = call.args[0]
                 choices = [choice.body, choice.orelse] if isinstance(choice, ast.IfExp) else [choice]
-                written |= {one.value for one in choices if isinstance(one, ast.Constant)}
+                written |= {choice.value for choice in choices if isinstance(choice, ast.Constant)}
     assert {"P-5/same_process", "P-1/missing_raw"} <= written
     assert written - all_rules().keys() == set()
 

@@ -179,8 +179,8 @@ def facts_of_page(text: str, rule_ids: Collection[str], places: Mapping[Path, st
             facts[f"{result} {rule.split(' ')[0]} {place}".strip()] += 1
         elif section in (PASSED, "Rules not applied") and line.startswith("- "):
             part, *whys = line[2:].split(": ")
-            rules = {one: [word for word in re.findall(r"[\w/-]+", one) if word in rule_ids] for one in whys}
-            why = ", ".join(one for one in whys if not rules[one])
+            rules = {why: [word for word in re.findall(r"[\w/-]+", why) if word in rule_ids] for why in whys}
+            why = ", ".join(why for why in whys if not rules[why])
             facts.update(
                 {
                     f"{'applied without a finding' if section == PASSED else 'not checked'}, {part}, {why}: {rule}"
@@ -204,9 +204,9 @@ def as_text(head: str, cases: Mapping[str, Facts], bases: Mapping[str, str]) -> 
     cases = {name: _without_shared(facts, shared) for name, facts in cases.items()}
     for name, facts in cases.items():
         all_lines = _lines_of(facts)
-        against = dict.fromkeys(one for one in (bases.get(name), *written) if one)
-        changes = {one: _change_lines(cases[one], facts) for one in against}
-        best = min(changes, key=lambda one: _size(changes[one]), default="")
+        against = dict.fromkeys(value for value in (bases.get(name), *written) if value)
+        changes = {value: _change_lines(cases[value], facts) for value in against}
+        best = min(changes, key=lambda change: _size(changes[change]), default="")
         if best and _size(changes[best]) < WORTH_IT * _size(all_lines):
             lines += [f"[{name}] = [{best}]", *changes[best]]
         else:

@@ -163,7 +163,9 @@ def short_trees() -> Iterator[Input]:
     make_tree = recorded_input(lambda: trees.short_tree()[0].root)
     yield Input("short tree", make_tree, rules=trees.shorten_rules)
     yield Input("short tree by the rules of whole runs", make_tree, base="short tree")
-    changes = [(one.name, one.change) for one in MUTATIONS] + [(name, DIFFERENT[name][0]) for name in DIFFERENT]
+    changes = [(mutation.name, mutation.change) for mutation in MUTATIONS] + [
+        (name, DIFFERENT[name][0]) for name in DIFFERENT
+    ]
     for name, change in changes:
         yield Input(
             f"short tree: {name}",
@@ -386,7 +388,11 @@ def pairs() -> Iterator[Input]:
     for scenario in scenarios:
         if scenario != "Server":
             yield Input(f"pair {scenario}", partial(_changed_pair, scenario=scenario, change=lambda pair: None))
-    changes = [(f"tampered {one.name}", one.scenario, one.apply) for one in TAMPERINGS if one.scenario in scenarios]
+    changes = [
+        (f"tampered {tampering.name}", tampering.scenario, tampering.apply)
+        for tampering in TAMPERINGS
+        if tampering.scenario in scenarios
+    ]
     honest = {**VARIATIONS, **LATE, **STEPPED}
     changes += [(name, "Server", honest[name]) for name in honest if name not in _NOT_EVERYWHERE]
     changes += [(name, "Offline", VARIATIONS[name]) for name in sorted(OFFLINE_TOO)]

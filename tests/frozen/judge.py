@@ -30,7 +30,7 @@ def rules_applied() -> Iterator[set[str]]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Verdict, "__init__", note_rules)
         yield rules
-    rules.update(*(one.applied for one in made))
+    rules.update(*(value.applied for value in made))
 
 
 def rules_in(content: Any) -> Iterator[str]:

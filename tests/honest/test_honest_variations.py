@@ -55,7 +55,9 @@ class Judge:
 
     def signed(self, root: Path) -> tuple[str | None, list[str]]:
         verdict = sign_off("bundle", [root], sources=self._sources)
-        return verdict.outcome, [f"{one.rule}: {one.text}" for one in verdict.all_findings if one.severity != "note"]
+        return verdict.outcome, [
+            f"{finding.rule}: {finding.text}" for finding in verdict.all_findings if finding.severity != "note"
+        ]
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ def run_at(run: RunDir, start: datetime) -> None:
 def _move(run: RunDir, key: str, by_s: float, form: str) -> None:
     """Move the times in the log of LoadGen."""
     records = (orjson.loads(line.partition(b" ")[2]) for line in run.detail.read_bytes().splitlines())
-    stamp = next(one["value"] for one in records if one["key"] == key)
+    stamp = next(record["value"] for record in records if record["key"] == key)
     text = (datetime.strptime(stamp, form) + timedelta(seconds=by_s)).strftime(form)
     set_detail(run, key, text[:-3] if form == POWER_TIME else text)
 
@@ -77,7 +77,7 @@ def with_clock_step(by_ms: float) -> Variation:
     """Set the clock by some milliseconds in the middle of each run. LoadGen and the harness read the same clock."""
 
     def step(run: RunDir) -> None:
-        moments = sorted(one["complete_ns"] for one in read_records(run))
+        moments = sorted(record["complete_ns"] for record in read_records(run))
         at_ns, by_ns = moments[len(moments) // 2], int(by_ms * 1e6)
         # LoadGen's Server waits for the next query by the same clock, so only the times of open responses differ.
         waits = manifest_of(run)["plan"]["loadgen_scenario"] == "Server"
@@ -280,7 +280,7 @@ def with_foreign_load(share: float) -> Variation:
 
 def _window_s(run: RunDir) -> float:
     records = read_records(run)
-    return (max(one["complete_ns"] for one in records) - min(one["issue_ns"] for one in records)) / 1e9
+    return (max(record["complete_ns"] for record in records) - min(record["issue_ns"] for record in records)) / 1e9
 
 
 def fast_runs_on_a_busy_machine(pair: Pair) -> None:
@@ -405,7 +405,7 @@ def with_late_queries(by_ns: Callable[[int, int], int]) -> Variation:
 
     def variation(pair: Pair) -> None:
         run = pair.performance
-        times_ns = [one["issue_ns"] for one in read_records(run)]
+        times_ns = [record["issue_ns"] for record in read_records(run)]
 
         def edit(row: dict[str, Any]) -> dict[str, Any]:
             late_ns = by_ns(row["seq"], row["issue_ns"] - min(times_ns)) if row["seq"] <= len(times_ns) - 250 else 0

@@ -224,7 +224,7 @@ def test_two_processes_create_the_real_model_at_once(cache: Path) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.convert_ids_to_tokens(tokenizer.encode("2024")) == ["2", "0", "2", "4"]
     assert tokenizer.encode("<|im_end|>") == [tokenizer.eos_token_id] == [2]
-    assert_alike(load_tokenizer(str(folder)), tokenizer, [one.article for one in bundled_articles()[:20]])
+    assert_alike(load_tokenizer(str(folder)), tokenizer, [article.article for article in bundled_articles()[:20]])
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     inputs = tokenizer("The capital of France is", return_tensors="pt")
     response = model.generate(**inputs, max_new_tokens=4, do_sample=False)

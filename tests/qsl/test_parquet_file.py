@@ -94,7 +94,7 @@ def test_truncated_and_changed_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_only_text_columns_are_read(tmp_path: Path) -> None:
-    path, many = tmp_path / "a.parquet", ["é" * (one % 5) + f"text {one}" for one in range(10_000)]
+    path, many = tmp_path / "a.parquet", ["é" * (number % 5) + f"text {number}" for number in range(10_000)]
     mixed = pyarrow.table({"article": many, "highlights": pyarrow.array(many, pyarrow.large_string())})
     pyarrow.parquet.write_table(mixed, path, row_group_size=3_000)
     assert read_articles(str(path), 9_000).articles == many[:9_000]

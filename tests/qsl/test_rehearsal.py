@@ -49,9 +49,9 @@ def test_prompt_lengths_are_close_to_the_official_ones(rows: Articles) -> None:
 @pytest.mark.parametrize("target", [DATACENTER.targets, EDGE.targets], ids=["datacenter", "edge"])
 def test_the_first_characters_of_an_article_score_as_a_model(rows: Articles, target: Mapping[str, Target]) -> None:
     """The reference model's responses have 611 characters on average. Scores above 1.1 are not credible."""
-    scores = score_pairs(list(zip((one[:600] for one in rows.articles), rows.highlights, strict=True)))
+    scores = score_pairs(list(zip((article[:600] for article in rows.articles), rows.highlights, strict=True)))
     for name in ROUGE_NAMES:
-        share = 100 * statistics.fmean(getattr(one.rouge, name) for one in scores) / target[name].reference
+        share = 100 * statistics.fmean(getattr(score.rouge, name) for score in scores) / target[name].reference
         assert 0.99 <= share <= 1.1, name
 
 

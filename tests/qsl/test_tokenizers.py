@@ -101,7 +101,7 @@ def test_tokenizers_equal_those_of_autotokenizer(
 def test_the_tokenizer_of_a_generated_model_equals_that_of_autotokenizer(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
-    articles = [one.article for one in bundled_articles()[:20]]
+    articles = [article.article for article in bundled_articles()[:20]]
     folder = make_tiny_llama(tmp_path / "model", articles)
     assert_alike(load_tokenizer(str(folder)), AutoTokenizer.from_pretrained(folder), articles)
 
@@ -112,7 +112,7 @@ def assert_alike(tokenizer: Tokenizer, reference: Any, more: Sequence[str] = ())
     ids = tokenizer.encode_batch(texts)
     assert ids == [reference.encode(text) for text in texts]
     assert tokenizer.vocab_size == len(reference)
-    assert tokenizer.batch_decode(ids) == [reference.decode(one, skip_special_tokens=True) for one in ids]
+    assert tokenizer.batch_decode(ids) == [reference.decode(token_id, skip_special_tokens=True) for token_id in ids]
 
 
 def test_a_llama_tokenizer_loads_without_pytorch_and_transformers(tmp_path: Path) -> None:

@@ -130,8 +130,12 @@ def failed_checks(record: dict[str, Any]) -> set[str]:
     names = set()
     for result in record["results"]:
         findings = result["findings"]
-        broken = [one for one in findings if one["severity"] not in ("pass", "note") and one["kind"] != "official"]
-        names |= {"contradictions" if one["kind"] == "contradiction" else one["rule"] for one in broken}
+        broken = [
+            finding
+            for finding in findings
+            if finding["severity"] not in ("pass", "note") and finding["kind"] != "official"
+        ]
+        names |= {"contradictions" if finding["kind"] == "contradiction" else finding["rule"] for finding in broken}
         names |= {"contradictions"} if result["error"] else set()
     return names
 

@@ -47,7 +47,13 @@ UNSEEN = {
 def test_the_document_lists_each_cheat_with_valid_outcomes(scenario: str) -> None:
     rows = documented(scenario)
     assert tuple(rows) == KINDS[scenario]
-    assert {said for row in rows.values() for said in row.values()} <= {PASSES, CAUGHT, STOPPED, REFUSED, NO_VERDICT}
+    assert {outcome for row in rows.values() for outcome in row.values()} <= {
+        PASSES,
+        CAUGHT,
+        STOPPED,
+        REFUSED,
+        NO_VERDICT,
+    }
     assert all(tuple(row) == CHECKS for row in rows.values())
     assert set(rows[""].values()) <= {PASSES, REFUSED}
     passed = {kind for kind, row in rows.items() if kind and not {CAUGHT, STOPPED} & set(row.values())}

@@ -48,7 +48,7 @@ def _references() -> list[list[int]]:
 @cache
 def _lead_tokens() -> int:
     first, last = min(_prompts()), max(_prompts())
-    return next(place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return next(place for place, (value, value) in enumerate(zip(first, last, strict=False)) if value != value)
 
 
 def run_audit(audit: str, kind: str, scenario: Scenario, folder: Path) -> str:
@@ -151,8 +151,10 @@ def _written(
     responses: Sequence[Answered],
 ) -> RunArtifacts:
     """Write the files that an audit reads."""
-    latency_ms = max(1e-3, float(np.mean([one.latency_ns for one in responses])) / 1e6)  # a cache takes no time at all
-    seconds = max(1e-3, max(one.complete_ns for one in responses) / 1e9)
+    latency_ms = max(
+        1e-3, float(np.mean([response.latency_ns for response in responses])) / 1e6
+    )  # a cache takes no time at all
+    seconds = max(1e-3, max(response.complete_ns for response in responses) / 1e9)
     streams = scenario != "Offline"
     run = write_run(
         folder,
@@ -160,9 +162,11 @@ def _written(
         scenario=scenario,
         latency_ms=latency_ms,
         rate=1e3 / latency_ms if scenario == "SingleStream" else len(responses) / seconds,
-        ttft_ms=float(np.mean([one.ttft_ns for one in responses])) / 1e6 if streams else None,
-        samples=[(one.sample_index, len(prompts[one.sample_index]), len(one.ids)) for one in responses],
-        outputs=[one.ids for one in responses],
+        ttft_ms=float(np.mean([response.ttft_ns for response in responses])) / 1e6 if streams else None,
+        samples=[
+            (response.sample_index, len(prompts[response.sample_index]), len(response.ids)) for response in responses
+        ],
+        outputs=[response.ids for response in responses],
         loaded=loaded,
         entries=[
             entry(

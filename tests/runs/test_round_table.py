@@ -114,7 +114,7 @@ def test_registered_benchmarks_equal_their_table_entries(key: str, name: str) ->
     assert all(key in entry.keys_of(scenario) for scenario in benchmark.scenarios)
     targets = {score.lower(): target for score, target in benchmark.targets.items() if score != "gen_num"}
     of_table = {score.lower(): limits for score, limits in entry.targets_of("Offline").items()}
-    assert {score: (one.low, one.high) for score, one in targets.items()} == {
+    assert {score: (value.low, value.high) for score, value in targets.items()} == {
         score: (limits.low, limits.high) for score, limits in of_table.items()
     }
 
@@ -151,7 +151,7 @@ def test_each_table_equals_the_numbers_of_the_official_checker(name: str) -> Non
         assert list(entry.audits) == [f"TEST0{n}" for n in range(10) if model in config.get(f"models_TEST0{n}", ())]
         targets = config["accuracy-target"][model]
         for scenario, flat in (targets if isinstance(targets, dict) else {"Offline": targets}).items():
-            low = {score: one.low for score, one in entry.targets_of(scenario).items() if one.low is not None}
+            low = {score: value.low for score, value in entry.targets_of(scenario).items() if value.low is not None}
             assert low == dict(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -173,9 +173,9 @@ def test_scores_are_read_as_by_the_official_checker(score: str) -> None:
 
 def test_each_benchmark_directory_has_a_round() -> None:
     for directory, name in DIRECTORIES.items():
-        rounds = [one for one in ROUNDS.values() if name in one.benchmarks]
+        rounds = [value for value in ROUNDS.values() if name in value.benchmarks]
         assert rounds
-        assert [one for one in ROUNDS.values() if directory in one.benchmarks] == rounds
+        assert [value for value in ROUNDS.values() if directory in value.benchmarks] == rounds
 
 
 @needs_checkout
@@ -210,7 +210,11 @@ def test_each_directory_name_means_one_benchmark() -> None:
 
 def test_limits_of_scores_are_shares_of_the_reference() -> None:
     targets = {"score": Target(40.0, 0.99, None), "length": Target(100.0, 0.9, 1.1), "count": Target(7)}
-    assert [(one.low, one.high) for one in targets.values()] == [(39.6, None), (90.0, 110.00000000000001), (7, 7)]
+    assert [(target.low, target.high) for target in targets.values()] == [
+        (39.6, None),
+        (90.0, 110.00000000000001),
+        (7, 7),
+    ]
 
 
 def test_limits_that_differ_from_the_official_checker_are_named() -> None:

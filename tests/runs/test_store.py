@@ -146,10 +146,10 @@ def test_groups_count_all_runs_and_average_valid_ones(tmp_path: Path) -> None:
             ]
         )
         groups = store.grouped(["scenario", "mechanism"])
-        reported = [[one[name] for name in ("scenario", "runs", "succeeded", "valid_runs")] for one in groups]
+        reported = [[group[name] for name in ("scenario", "runs", "succeeded", "valid_runs")] for group in groups]
         assert reported == [["Offline", 3, 3, 2], ["Server", 1, 0, 0]]
-        assert [one["throughput_tok_s_mean"] for one in groups] == [200.0, None]
-        assert [one["throughput_tok_s_best"] for one in groups] == [300.0, None]
+        assert [group["throughput_tok_s_mean"] for group in groups] == [200.0, None]
+        assert [group["throughput_tok_s_best"] for group in groups] == [300.0, None]
         assert store.grouped(["scenario"], {"valid": "null"})[0]["runs"] == 1
         for column in ("throughput_tok_s", "nothing", "1; DROP TABLE benchmark_runs"):
             with pytest.raises(InputError, match="--group-by"):
@@ -177,15 +177,15 @@ def test_a_comparison_separates_conditions_from_techniques() -> None:
     same = run("b", engine_options=options % ("fp8", 64), throughput_tok_s=150.0, hostname="one", kv_cache_dtype="fp8")
     comparison = compare_rows(base, same)
     assert comparison["same_conditions"]
-    assert [one["name"] for one in comparison["techniques"]] == ["kv_cache_dtype"]
-    assert [(one["name"], one["ratio"]) for one in comparison["numbers"]] == [("throughput_tok_s", 1.5)]
+    assert [technique["name"] for technique in comparison["techniques"]] == ["kv_cache_dtype"]
+    assert [(number["name"], number["ratio"]) for number in comparison["numbers"]] == [("throughput_tok_s", 1.5)]
     other_host = compare_rows(base, {**same, "engine_options": options % ("fp8", 8), "hostname": "two"})
     assert (other_host["same_conditions"], other_host["conditions"]) == (True, [])
-    assert [one["name"] for one in other_host["system"]] == ["hostname", "engine_options.max_num_seqs"]
+    assert [record["name"] for record in other_host["system"]] == ["hostname", "engine_options.max_num_seqs"]
     untold = compare_rows({**base, "dataset_sha256": "0"}, same)
     assert (untold["same_conditions"], untold["not_recorded"]) == (False, ["dataset_sha256"])
     cached = compare_rows({**base, "enable_prefix_caching": 0}, {**same, "enable_prefix_caching": 1})
-    assert [one["name"] for one in cached["conditions"]] == ["enable_prefix_caching"]
+    assert [condition["name"] for condition in cached["conditions"]] == ["enable_prefix_caching"]
 
 
 def test_condition_columns_are_those_of_the_compare_command() -> None:

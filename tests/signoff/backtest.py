@@ -46,7 +46,7 @@ class CaseSides(BaseModel):
 
     def sides(self) -> tuple[list[str], list[str]]:
         """Return the directories that are signed off, of the reference and of the candidate."""
-        ref, cand = ([re.split("[/=]", one)[0] for one in side] for side in (self.ref, self.cand))
+        ref, cand = ([re.split("[/=]", value)[0] for value in side] for side in (self.ref, self.cand))
         return list(dict.fromkeys(ref)), list(dict.fromkeys(cand))
 
 
@@ -75,7 +75,7 @@ class BacktestCase(CaseSides):
     def runs(self) -> list[tuple[str, str]]:
         """Return (name here, name in the archive) of each run."""
         sides = (self, *self.patches.values())
-        entries = dict.fromkeys(entry for one in sides for entry in (*one.ref, *one.cand))
+        entries = dict.fromkeys(entry for side in sides for entry in (*side.ref, *side.cand))
         pairs = (entry.partition("=") for entry in entries)
         return [(name, source or name) for name, _, source in pairs]
 
@@ -102,14 +102,14 @@ class CaseOutcome:
 
 def score(outcomes: list[CaseOutcome]) -> dict[str, float]:
     """Return how good the sign-off is. A positive is a result with FAIL or FLAG."""
-    pairs = [(one.case.verdict, one.verdict.outcome) for one in outcomes]
-    failed = [label for label, said in pairs if said == "FAIL"]
-    due = [one for one in outcomes if one.case.verdict == "FAIL"]
-    detected = sum(one.verdict.outcome == "FAIL" for one in due)
-    anchored = sum(one.verdict.outcome != "FAIL" and not one.anchored for one in due)
+    pairs = [(outcome.case.verdict, outcome.verdict.outcome) for outcome in outcomes]
+    failed = [label for label, outcome in pairs if outcome == "FAIL"]
+    due = [outcome for outcome in outcomes if outcome.case.verdict == "FAIL"]
+    detected = sum(value.verdict.outcome == "FAIL" for value in due)
+    anchored = sum(value.verdict.outcome != "FAIL" and not value.anchored for value in due)
     return {
-        "false PASS": sum(label != "PASS" and said in ("PASS", "ERROR") for label, said in pairs),
-        "false FAIL": sum(label != "FAIL" and said in ("FAIL", "ERROR") for label, said in pairs),
+        "false PASS": sum(label != "PASS" and outcome in ("PASS", "ERROR") for label, outcome in pairs),
+        "false FAIL": sum(label != "FAIL" and outcome in ("FAIL", "ERROR") for label, outcome in pairs),
         "precision": failed.count("FAIL") / len(failed),
         "recall": detected / len(due),
         "recall with an anchor": (detected + anchored) / len(due),
@@ -166,10 +166,10 @@ def _sign_off(scope: SignOffScope, case_sides: CaseSides, place: Path, claim: Cl
 def main() -> int:
     """Sign off each case and print the score."""
     outcomes = list(run_cases())
-    wrong = [one for one in outcomes if not one.right]
+    wrong = [outcome for outcome in outcomes if not outcome.right]
     for miss in wrong:
         print(f"WRONG {miss.case.name}: labeled {miss.case.verdict} {miss.case.reason or ''}; {headline(miss.verdict)}")
-    honest = sum(one.case.name.startswith("honest") for one in outcomes)
+    honest = sum(outcome.case.name.startswith("honest") for outcome in outcomes)
     print(f"{len(outcomes)} cases: {honest} honest, {len(outcomes) - honest} faulty; {len(wrong)} wrong")
     print(*(f"{name} {value:.4g}" for name, value in score(outcomes).items()), sep=", ")
     return 1 if wrong else 0

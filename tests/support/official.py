@@ -38,7 +38,7 @@ def changed_benchmark(benchmark: Benchmark, samples: int | None = None, **change
 
 def change_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int | None = None, **changes: Any) -> None:
     """Give each registered benchmark, and each round, other numbers, for runs that take seconds."""
-    tables = [one.table for one in ROUNDS.values()]
+    tables = [value.table for value in ROUNDS.values()]
     for key, benchmark in BENCHMARKS.items():
         monkeypatch.setitem(BENCHMARKS, key, changed_benchmark(benchmark, samples, **changes))
         for entries in (table.benchmarks for table in tables if benchmark.submission_name in table.benchmarks):

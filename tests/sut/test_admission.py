@@ -173,7 +173,7 @@ def test_each_query_is_admitted_once_within_the_limit(
         nonlocal seen
         open_ones.extend(admitted[seen:])
         seen = len(admitted)
-        lengths = [len(one.prompt_ids) for one in open_ones if one.priority != STEPPED_BACK]
+        lengths = [len(request.prompt_ids) for request in open_ones if request.priority != STEPPED_BACK]
         assert sum(lengths) <= bound or len(lengths) == 1
 
     for seq, (tokens, wait_ns) in enumerate(queries):

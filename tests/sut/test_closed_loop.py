@@ -23,7 +23,7 @@ def test_a_closed_loop_of_n_equals_an_engine_with_n_slots(limit: int) -> None:
             order,
             admission=(lambda _: admission) if admission else None,
         )
-        return [one.complete_ns for one in answered]
+        return [response.complete_ns for response in answered]
 
     assert completions(0, ClosedLoop(limit)) == pytest.approx(completions(limit, None), abs=10)
 

@@ -116,7 +116,7 @@ def test_a_response_is_recorded_before_it_is_reported(stage: FakeStage) -> None:
 @pytest.mark.parametrize("ids", [[0], [1, -1, 2**31 - 1], list(range(128))])
 def test_ids_are_converted_to_int32(ids: list[int]) -> None:
     assert int32_ids(ids).tolist() == ids
-    assert int32_ids(ids).tobytes() == b"".join(one.to_bytes(4, sys.byteorder, signed=True) for one in ids)
+    assert int32_ids(ids).tobytes() == b"".join(token_id.to_bytes(4, sys.byteorder, signed=True) for token_id in ids)
 
 
 def test_a_stale_response_for_a_reused_handle_is_a_failure(stage: FakeStage) -> None:

@@ -159,7 +159,13 @@ def test_the_engine_server_responds_and_ends(tmp_path: Path) -> None:
     with llm_server(tmp_path, model, options, environment, prompts) as server:
         family = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
         batch, single = server.ask("all"), server.ask("one")
-        until(lambda: all(one.status() == psutil.STATUS_STOPPED for one in family), "the stop of all its processes")
+        until(
+            lambda: all(process.status() == psutil.STATUS_STOPPED for process in family),
+            "the stop of all its processes",
+        )
     assert (len(batch), len(single), len(family) > 1) == (1, len(prompts), True)
     assert min(*batch, *single) > 0
-    until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family), "their end")
+    until(
+        lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family),
+        "their end",
+    )

@@ -19,7 +19,7 @@ SITE = ROOT / "dist" / "site"
 def test_each_page_is_in_one_group() -> None:
     groups = yaml.safe_load(SETTINGS.read_text())["nav"]
     assert [name for group in groups for name in group] == ["Get started", "Guides", "Reference", "Development"]
-    pages = [page for group in groups for of in group.values() for page in of]
+    pages = [page for group in groups for value in group.values() for page in value]
     assert len(pages) == len(set(pages))
     here = {path for pattern in FILES for path in ROOT.glob(pattern) if path.suffix == ".md"}
     assert set(pages) == {str(path.relative_to(ROOT)) for path in here}

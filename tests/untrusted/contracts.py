@@ -18,7 +18,7 @@ def call(*arguments: object) -> tuple[int, str]:
     """Run a command. Return its exit code and its complete output."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
-        code = main([str(one) for one in arguments])
+        code = main([str(argument) for argument in arguments])
         stream.flush()
     return code, stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
 

@@ -148,7 +148,7 @@ def _with_changed_node(value: Any, chance: random.Random) -> Any:
 
 
 def same_key_twice(content: bytes, chance: random.Random) -> bytes:
-    places = [found.end() for found in re.finditer(rb"\{", content)]
+    places = [match.end() for match in re.finditer(rb"\{", content)]
     keys = re.findall(rb'"[\w ]{1,40}"\s*:', content)
     if not places or not keys:
         return content

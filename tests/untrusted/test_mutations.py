@@ -26,7 +26,7 @@ def parametrize_numbers(quick: int, *ends: int) -> pytest.MarkDecorator:
 
 def problems(work: Callable[[int], str], numbers: range) -> list[str]:
     """Return the violations after each mutation."""
-    return [said for _, said in run_in_sandbox(lambda place: work(numbers[place]), len(numbers)) if said]
+    return [outcome for _, outcome in run_in_sandbox(lambda place: work(numbers[place]), len(numbers)) if outcome]
 
 
 @pytest.fixture(autouse=True)
@@ -60,14 +60,14 @@ def mutate_and_judge(result: Path, folder: Path, number: int) -> str:
     clear(folder)
     shutil.copytree(result, copy)
     run = RunDir(copy / chance.choice(RUNS))
-    path = chance.choice(sorted(one for one in run.root.iterdir() if one.is_file()))
+    path = chance.choice(sorted(path for path in run.root.iterdir() if path.is_file()))
     how = mutate(path, chance)
     covered = chance.random() < 0.5 and path.name != run.seal.name and _reseal(run)
     problems = [_verify(copy, out, path, tell=bool(how) and not covered and path != run.seal)]
     commands = commands_on_runs(copy, out)
     command_names = chance.sample(sorted(commands.keys() - {"verify"}), 2) + (["signoff"] if covered else [])
     problems += [contract_violation(name, *call(*commands[name])) for name in command_names]
-    problems = [one for one in problems if one]
+    problems = [problem for problem in problems if problem]
     clear(folder)
     return (
         f"{number}: {how} of {path.name}{', sealed anew' if covered else ''}: {'; '.join(problems)}" if problems else ""
@@ -211,7 +211,7 @@ def test_mutated_trees_end_with_contracted_exit_codes(tree: Path, tmp_path: Path
         chance = random.Random(f"tree {number}")
         clear(folder)
         shutil.copytree(tree, folder)
-        path = chance.choice(sorted(one for one in folder.rglob("*") if one.is_file()))
+        path = chance.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
         how = mutate(path, chance)
         problem = contract_violation("check", *call("check", folder, "--runs", runs))
         return f"{number}: {how} of {path.relative_to(folder)}: {problem}" if problem else ""

@@ -92,15 +92,15 @@ def set_detail_value(key: str, value: object) -> Change:
 
 
 def requests(edit: Callable[[Json], Json]) -> Change:
-    return lambda run: each_record(run, lambda one: one | edit(one))
+    return lambda run: each_record(run, lambda value: value | edit(value))
 
 
 def responses(edit: Callable[[Json], Json], *left_out: str) -> Change:
     """Return a change of the log of the responses, entry by entry, without some fields."""
 
     def change(run: RunDir) -> None:
-        entries = [one | edit(one) for one in orjson.loads(run.accuracy_log.read_bytes())]
-        kept = [{name: value for name, value in one.items() if name not in left_out} for one in entries]
+        entries = [load | edit(load) for load in orjson.loads(run.accuracy_log.read_bytes())]
+        kept = [{name: value for name, value in entry.items() if name not in left_out} for entry in entries]
         run.accuracy_log.write_bytes(orjson.dumps(kept))
 
     return change
@@ -280,38 +280,46 @@ scores(
     lambda run: [set_value("plan.model_path", "/data/model")(run) for run in Pair(run.root.parent).runs],
 )
 scores("accuracy-text-with-two-scores", replace_text("accuracy.txt", r"\Z", "{'rouge1': 44.4, 'rouge2': 22.2}\n"))
-scores("answers-with-other-token-counts", responses(lambda one: {"token_count": one["token_count"] + 1}), by=RESPONSES)
+scores(
+    "answers-with-other-token-counts",
+    responses(lambda record: {"token_count": record["token_count"] + 1}),
+    by=RESPONSES,
+)
 scores("answers-without-token-counts", responses(lambda _: {}, "token_count"), by=RESPONSES)
 first_tokens = partial(tampering, runs=ACCURACY, by=RESPONSES)
 first_tokens("first-tokens-of-other-answers", responses(lambda _: {"token_data": "7A000000"}))
 first_tokens("first-tokens-of-nothing", responses(lambda _: {"token_data": ""}), scenario="SingleStream")
 first_tokens(
-    "first-tokens-that-are-answers", responses(lambda one: {"token_data": one["data"]}), scenario="Interactive"
+    "first-tokens-that-are-answers", responses(lambda record: {"token_data": record["data"]}), scenario="Interactive"
 )
 first_tokens(
-    "first-tokens-that-nobody-asked-for", responses(lambda one: {"token_data": one["data"][:8]}), scenario="Offline"
+    "first-tokens-that-nobody-asked-for",
+    responses(lambda record: {"token_data": record["data"][:8]}),
+    scenario="Offline",
 )
 first_tokens("first-tokens-left-out", responses(lambda _: {}, "token_data"))
 tampering("answers-that-were-given-up", requests(lambda _: {"finish_reason": "abort"}), runs=BOTH)
 tampering(
     "an-answer-hashed-by-nothing",
-    requests(lambda one: {"output_sha256": "z" * 64} if one["seq"] == 5 else {}),
+    requests(lambda record: {"output_sha256": "z" * 64} if record["seq"] == 5 else {}),
     by=REQUESTS,
 )
-tampering("half-of-the-answers-invented", requests(lambda one: {"output_sha256": "ab" * 32} if one["seq"] % 2 else {}))
+tampering(
+    "half-of-the-answers-invented", requests(lambda record: {"output_sha256": "ab" * 32} if record["seq"] % 2 else {})
+)
 # The statistics of all other values were then not compared.
-tampering("one-first-token-left-out", requests(lambda one: {"first_token_ns": None} if one["seq"] == 5 else {}))
+tampering("one-first-token-left-out", requests(lambda record: {"first_token_ns": None} if record["seq"] == 5 else {}))
 tampering("prompts-of-another-length", requests(lambda _: {"prompt_tokens": 900}))
 tampering(
     "longer-outputs",
-    requests(lambda one: {"output_tokens": min(128, one["output_tokens"] + 9)}),
+    requests(lambda record: {"output_tokens": min(128, record["output_tokens"] + 9)}),
     lambda run: rebuild(run, 1),
     scenario="Offline",
 )
 # All files but the log of the responses
 tampering(
     "more-tokens-than-ids-in-both-legs",
-    requests(lambda one: {"output_tokens": min(128, one["output_tokens"] + 6)}),
+    requests(lambda record: {"output_tokens": min(128, record["output_tokens"] + 6)}),
     lambda run: run.root.name == "accuracy" or rebuild(run, 1),
     runs=BOTH,
     scenario="Offline",
@@ -351,13 +359,13 @@ def copy(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
     return make
 
 
-@pytest.mark.parametrize("scenario", sorted({one.scenario for one in TAMPERINGS}))
+@pytest.mark.parametrize("scenario", sorted({tampering.scenario for tampering in TAMPERINGS}))
 def test_an_unchanged_result_is_signed_off(copy: Callable[[str], Pair], sources: ScoreSources, scenario: str) -> None:
     verdict = sign_off("bundle", [copy(scenario).root], sources=sources)
     assert verdict.outcome in ("PASS", "FLAG"), headline(verdict)
 
 
-@pytest.mark.parametrize("case", TAMPERINGS, ids=lambda one: one.name)
+@pytest.mark.parametrize("case", TAMPERINGS, ids=lambda value: value.name)
 def test_each_tampered_result_fails_the_sign_off(
     copy: Callable[[str], Pair], sources: ScoreSources, case: Tampering
 ) -> None:
@@ -366,5 +374,5 @@ def test_each_tampered_result_fails_the_sign_off(
     verdict = sign_off("bundle", [pair.root], sources=sources)
     assert verdict.outcome == "FAIL", sign_off_text(verdict)
     assert blocks(verdict)
-    wrong = [found for found in verdict.all_findings if found.severity == "error"]
-    assert any(case.by in f"{found.where} {found.sentence}" for found in wrong), sign_off_text(verdict)
+    wrong = [finding for finding in verdict.all_findings if finding.severity == "error"]
+    assert any(case.by in f"{finding.where} {finding.sentence}" for finding in wrong), sign_off_text(verdict)

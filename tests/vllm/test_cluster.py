@@ -59,7 +59,7 @@ def running(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterato
     until(lambda: not cluster.left() and not cluster.keepers(), "actors and placement group to be gone")
     guards = [f"kill -9 -{group}" for group in groups[1:]]
     until(
-        lambda: not any(is_running(one, guard) for one in psutil.process_iter() for guard in guards),
+        lambda: not any(is_running(process, guard) for process in psutil.process_iter() for guard in guards),
         "guardians to be gone",
     )
 
@@ -157,7 +157,7 @@ def starting_run(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> It
     out = tmp_path / "run"
     started = start_main(*arguments("Server", out, "--cluster", cluster.address, "--dummy-ttft-ms", 1e9))
     main = psutil.Process(started.process.pid)
-    until(lambda: any(is_running(one, DRIVER) for one in main.children(recursive=True)), "the driver")
+    until(lambda: any(is_running(child, DRIVER) for child in main.children(recursive=True)), "the driver")
     yield started, out
     until(lambda: not cluster.left() and not cluster.keepers(), "actors and placement group to be gone")
 

@@ -150,7 +150,7 @@ def test_a_killed_server_ends_the_run(tiny_model: Path, start_main: StartMain, t
         until(lambda: progress(out).get("samples_per_second"), "responses", process=started.process)
     run = psutil.Process(run_pid(out))
     family = run.children(recursive=True)
-    (client,) = [one for one in run.children() if "sut.replicas.replica" in one.cmdline()]
+    (client,) = [child for child in run.children() if "sut.replicas.replica" in child.cmdline()]
     (server,) = client.children()
     server.kill()
     finished = started.wait()

@@ -36,8 +36,8 @@ def running(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> tuple[St
 def test_a_killed_engine_core_ends_the_run(running: tuple[StartedMain, Path]) -> None:
     started, out = running
     family = [psutil.Process(pid) for pid in processes_of_group(run_pid(out))]
-    assert not any(is_running(one, "Worker") for one in family)  # the core computes
-    (core,) = [one for one in family if is_running(one, "EngineCore")]
+    assert not any(is_running(value, "Worker") for value in family)  # the core computes
+    (core,) = [value for value in family if is_running(value, "EngineCore")]
     core.kill()
     finished = started.wait()
     check_failed(finished, out, ExitCode.FAILED, "vLLM engine died")

@@ -61,8 +61,8 @@ def test_scenarios_share_an_engine(tiny_model: Path, responses: list[GreedyRespo
             run(keeper, "Offline-stopped", stop)
         made = [run(keeper, name) for name in ("Offline-second", "Server-third")]
         assert keeper.starts == 1
-    manifests = [read_manifest(one.manifest) for one in made]
-    assert len({one.replicas[0].pid for one in manifests}) == 1
+    manifests = [read_manifest(value.manifest) for value in made]
+    assert len({manifest.replicas[0].pid for manifest in manifests}) == 1
     for finished_run in made:
         hashes = digests(finished_run.root)
         compared = clear.keys() & hashes.keys()
@@ -70,7 +70,7 @@ def test_scenarios_share_an_engine(tiny_model: Path, responses: list[GreedyRespo
         for index in compared:
             ids = np.array(clear[index].ids, "<i4")
             assert hashes[index] == sha256(ids.tobytes()).hexdigest(), f"sample {index}"
-    assert all(one.observed.cached_prompt_tokens == 0 for one in manifests)
+    assert all(manifest.observed.cached_prompt_tokens == 0 for manifest in manifests)
 
 
 def test_runs_of_the_caching_audit_share_engines(tiny_model: Path, tmp_path: Path) -> None:
@@ -85,7 +85,9 @@ def test_runs_of_the_caching_audit_share_engines(tiny_model: Path, tmp_path: Pat
     records = [json.loads(path.read_bytes()) for path in folder.glob("*/manifest.json")]
     assert len(records) >= 2 or finished.returncode == ExitCode.REFUSED
     # One reference run may need all articles. Then each reference run has its own engine.
-    references = [one for one in records if one["plan"]["sample_count"] == len(set(one["plan"]["rows"])) > 4]
-    processes = {one["replicas"][0]["pid"] for one in records}
+    references = [
+        record for record in records if record["plan"]["sample_count"] == len(set(record["plan"]["rows"])) > 4
+    ]
+    processes = {record["replicas"][0]["pid"] for record in records}
     assert len(processes) <= len(references)
     assert (folder / "engine.log").read_text().count("replica 0: process") == len(processes)

@@ -40,7 +40,7 @@ def compiled() -> dict[str, Any]:
     from vllm.compilation.counter import compilation_counter
 
     counts = {name: count for name, count in vars(compilation_counter).items() if count}
-    return {**counts, "torch": {kind: dict(found) for kind, found in counters.items() if found}}
+    return {**counts, "torch": {kind: dict(value) for kind, value in counters.items() if value}}
 
 
 async def run(work: Path) -> dict[str, Any]:

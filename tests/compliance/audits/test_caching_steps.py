@@ -54,11 +54,11 @@ def simulate_audit(
 
 
 def labels(done: list[Measurement]) -> list[str]:
-    return [one.pace.label for one in done]
+    return [value.pace.label for value in done]
 
 
 def references(done: list[Measurement]) -> list[Measurement]:
-    return [one for one in done if one.run.kind == REFERENCE]
+    return [value for value in done if value.run.kind == REFERENCE]
 
 
 def saving(share: float, noise: Seconds = lambda run, place: 1.0) -> Seconds:
@@ -159,12 +159,12 @@ def test_the_limit_for_a_shorter_sample_is_raised_by_at_most_half_of_the_thresho
     if outcome.verdict == "NONE":
         assert share in (0.5, 2.0)
         return
-    (pace,) = (one.numbers for one in outcome.findings if one.rule == "caching-pace")
+    (pace,) = (finding.numbers for finding in outcome.findings if finding.rule == "caching-pace")
     assert abs(pace["correction"]) <= threshold / 2
     assert pace["limit"] == pytest.approx(1 + threshold + pace["correction"])
     assert (pace["correction"] > 1e-9) == (share < 1)
     assert (pace["correction"] < -1e-9) == (share > 1)
-    assert "lengths" in next(one.required for one in outcome.findings if one.rule == "caching-pace")
+    assert "lengths" in next(finding.required for finding in outcome.findings if finding.rule == "caching-pace")
 
 
 def test_repeated_samples_have_lengths_near_both_means() -> None:
@@ -182,7 +182,7 @@ def test_samples_far_from_the_mean_are_not_repeated_alone() -> None:
     """Half of the prompts are short and half are long. A verdict on one sample would compare lengths."""
     outcome, done = simulate_audit(saving(0.25), lengths=lambda row: (100 if row % 2 else 1_000, 50.0))
     assert outcome.verdict == "FAIL"
-    assert {one.run.kind for one in done} == {REFERENCE, FEW}
+    assert {value.run.kind for value in done} == {REFERENCE, FEW}
     assert "repeat-" in outcome.notes[0]
 
 
@@ -210,7 +210,7 @@ def test_the_number_of_runs_and_the_duration_are_limited() -> None:
     for start in range(7):
         _, done = simulate_audit(lambda run, place, start=start: chaos[(place * 3 + start) % 7])  # type: ignore[misc]
         assert len(done) <= MAX_RUNS
-        assert max(one.run.number for one in done) <= MAX_ROUNDS + 1
+        assert max(value.run.number for value in done) <= MAX_ROUNDS + 1
     outcome, done = simulate_audit(lambda run, place: 100.0 if run.kind == REFERENCE else 85.0)
     assert (outcome.verdict, len(done)) == ("NONE", 3)
     assert "differ too much" in outcome.reason
@@ -221,7 +221,7 @@ def test_the_error_probability_counts_the_orders_of_the_runs() -> None:
         sum(test < reference for test in order[:3] for reference in order[3:]) for order in permutations(range(7))
     ]
     for misses in range(13):
-        assert chance(3, 4, misses) == pytest.approx(sum(one <= misses for one in orders) / len(orders))
+        assert chance(3, 4, misses) == pytest.approx(sum(order <= misses for order in orders) / len(orders))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 64, 400, 13_368])

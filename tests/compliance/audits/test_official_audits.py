@@ -91,7 +91,7 @@ def test_missing_and_additional_responses_fail() -> None:
 def test_a_generated_begin_of_sequence_id_is_a_note_or_warning(odd: list[int], count: int, severity: str) -> None:
     entries = [entry(odd)] * count + [entry([10, 11])] * (100 - count)
     judged = judge_entries(entries, scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=100, max_tokens=128)
-    assert [one.severity for one in judged if one.rule == "test06-begin"] == [severity]
+    assert [finding.severity for finding in judged if finding.rule == "test06-begin"] == [severity]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_texts_of_published_logs_equal_those_of_the_official_script(tmp_path: Pa
 
 
 def run_official_test06(folder: Path, scenario: str, entries: Sequence[AccuracyEntry]) -> str:
-    (folder / "mlperf_log_accuracy.json").write_text(json.dumps([as_loadgen_writes(one) for one in entries]))
+    (folder / "mlperf_log_accuracy.json").write_text(json.dumps([as_loadgen_writes(entry) for entry in entries]))
     script = Path(CHECKOUT) / "compliance" / "TEST06" / "run_verification.py"
     options = ["-c", folder, "-o", folder / "out", "-s", scenario, "-d", dtype_of(entries).name]
     subprocess.run([sys.executable, script, *options], cwd=folder, capture_output=True, check=True)

@@ -71,7 +71,7 @@ def example_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]
 
 def test_rules_are_applied_in_order_and_silent_rules_count_if_their_check_ran(example_checks: SimpleNamespace) -> None:
     verdict = judged(JudgedRun(bad={"two", "silent"}), example_checks.all)
-    assert [(one.rule, one.severity) for one in verdict.findings] == [
+    assert [(finding.rule, finding.severity) for finding in verdict.findings] == [
         ("one", "pass"), ("two", "warning"), ("three", "pass"), ("silent", "error")
     ]  # fmt: skip
     assert verdict.applied == {"one", "two", "three", "silent"}
@@ -119,7 +119,7 @@ def test_a_damaged_input_is_the_error_of_the_verdict_or_a_finding(example_checks
     damage = InputError("log.txt is damaged")
     verdict = judged(JudgedRun(), (*single_rule_one(raises(damage)), *example_checks.all))
     assert verdict.error is damage
-    assert {one.rule for one in verdict.findings} == {"one", "two", "three"}
+    assert {finding.rule for finding in verdict.findings} == {"one", "two", "three"}
     assert not_applied(verdict) == []  # another check has applied the rule
     with pytest.raises(ZeroDivisionError):
         judged(JudgedRun(), single_rule_one(raises(ZeroDivisionError())))
@@ -128,7 +128,7 @@ def test_a_damaged_input_is_the_error_of_the_verdict_or_a_finding(example_checks
         single_rule_one(raises(ZeroDivisionError())),
         damage=lambda run, check, error: stated("two", f"{check.rules[0]}: {type(error).__name__}"),
     )
-    assert [one.text for one in reported.findings] == ["one: ZeroDivisionError"]
+    assert [finding.text for finding in reported.findings] == ["one: ZeroDivisionError"]
     assert reported.error is None
     with pytest.raises(UnknownRuleError):
         judged(JudgedRun(), single_rule_one(raises(UnknownRuleError("x"))), damage=lambda *_: None)
@@ -154,22 +154,22 @@ def test_an_error_in_a_part_ends_the_verdict_unless_damaged_parts_are_kept(examp
     run = JudgedRun(parts=[JudgedRun(), JudgedRun(bad={"x"}), JudgedRun()])
     changed = Check(lambda _: [stated("two", "a changed file")], ())
     ended = judged(run, single_rule_one(decide), on_error={"": (changed,)})
-    assert (len(ended.parts), ended.outcome, [one.rule for one in ended.findings]) == (1, "ERROR", ["two"])
+    assert (len(ended.parts), ended.outcome, [finding.rule for finding in ended.findings]) == (1, "ERROR", ["two"])
     kept = judged(run, single_rule_one(decide), keeps_damaged_parts=True)
-    assert (len(kept.parts), kept.outcome, [one.rule for one in kept.findings]) == (3, "ERROR", ["one"])
+    assert (len(kept.parts), kept.outcome, [finding.rule for finding in kept.findings]) == (3, "ERROR", ["one"])
 
 
 def test_a_violated_claim_ends_the_checks(example_checks: SimpleNamespace) -> None:
     run = JudgedRun(bad={"one"})
     first, _, third = example_checks.all
-    assert {one.rule for one in judged(run, (third,), claims={"": (first,)}).findings} == {"one", "two"}
+    assert {finding.rule for finding in judged(run, (third,), claims={"": (first,)}).findings} == {"one", "two"}
     undecided = replace(first, is_decisive=False)
     assert "silent" in judged(JudgedRun(bad={"one", "silent"}), (third,), claims={"": (undecided,)}).applied
 
 
 def test_exempt_rules_have_no_findings(example_checks: SimpleNamespace) -> None:
     verdict = judged(JudgedRun(), example_checks.all, exempt=lambda _: [NotApplied("free", ("one",))])
-    assert "one" not in {one.rule for one in verdict.findings}
+    assert "one" not in {finding.rule for finding in verdict.findings}
     assert NotApplied("free", ("one",)) in not_applied(verdict)
 
 

@@ -77,7 +77,7 @@ def move_sample_to_failed(lines: Lines) -> None:
 
 
 def indices(new: Callable[[list[int]], list[int]]) -> Change:
-    return in_map(lambda found: found.update(zip(list(found), new(list(found.values())), strict=True)))
+    return in_map(lambda value: value.update(zip(list(value), new(list(value.values())), strict=True)))
 
 
 def swapped(values: list[int]) -> list[int]:
@@ -160,7 +160,7 @@ def first_tokens(time_ns: Callable[[int, int, bool], int]) -> Change:
         prompts: set[str] = set()
         for line in (lines[place] for place in places(lines, FIRST)):
             prompt = issued[uuid := line["sample_uuid"]]["data"][1]
-            times = (one[uuid]["timestamp_ns"] for one in (issued, done))
+            times = (value[uuid]["timestamp_ns"] for value in (issued, done))
             line["timestamp_ns"] = time_ns(*times, prompt in prompts)
             prompts.add(prompt)
         lines.sort(key=lambda line: line["timestamp_ns"])
@@ -176,7 +176,7 @@ def in_reports(before: str, after: str) -> Change:
     """Move the counts of a finish reason to another reason in both reports."""
 
     def in_snapshot(content: Any) -> None:
-        values = {one["name"]: one for one in content["metrics"]}
+        values = {metric["name"]: metric for metric in content["metrics"]}
         old, new = (values[f"tracked_finish_reason_{name}"] for name in (before, after))
         old["value"], new["value"] = new["value"], old["value"]
 
@@ -291,7 +291,7 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "a deviation that is none": (in_summary("latency/std_dev", None), "summary"),
         "a lower estimate": (in_summary("ttft/early_stopping_percentiles/50.0", times(0.999)), "summary"),
         "an estimate is left out": (
-            in_json(SUMMARY, lambda one: one["ttft"].pop("early_stopping_percentiles")),
+            in_json(SUMMARY, lambda record: record["ttft"].pop("early_stopping_percentiles")),
             "summary",
         ),
         "another histogram": (in_summary("latency/histogram/counts/0", 40), "summary"),
@@ -301,7 +301,10 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "another seed in the summary": (in_summary("run_config/dataloader_random_seed", 7), "summary"),
         "other finish reasons": (in_summary("finish_reason_counts/stop", 1), "summary"),
         "the run did not end": (in_summary("state", "interrupted"), "finished"),
-        "no finish reasons in the summary": (in_json(SUMMARY, lambda one: one.pop("finish_reason_counts")), "summary"),
+        "no finish reasons in the summary": (
+            in_json(SUMMARY, lambda value: value.pop("finish_reason_counts")),
+            "summary",
+        ),
         "no configuration in the summary": (in_summary("run_config", {}), "summary"),
         "more input tokens than bytes": (
             combined(
@@ -320,7 +323,7 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
             ),
             "snapshot",
         ),
-        "a metric of the snapshot is lost": (in_json(SNAPSHOT, lambda one: one["metrics"].pop()), "summary"),
+        "a metric of the snapshot is lost": (in_json(SNAPSHOT, lambda record: record["metrics"].pop()), "summary"),
         "the run of the snapshot did not end": (in_snapshot("state", "interrupted"), "summary"),
         "the report has another QPS": (in_text(REPORT, "QPS: ", "QPS: 1"), "report"),
         "the report has another p99": (in_text(REPORT, "    99.0: ", "    99.0: 1"), "report"),
@@ -338,7 +341,7 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         **{f"no {name}": (removed(name), "files") for name in FILES},
     },
     "offline": {
-        "another index": (indices(lambda found: [*found[:-1], found[-1] + 1]), "order"),
+        "another index": (indices(lambda value: [*value[:-1], value[-1] + 1]), "order"),
         "rows one after the other": (indices(lambda old: [place % 24 for place in range(len(old))]), "order"),
         "more asked for": (in_config(COUNT, 61), "count"),
         "the last query lost": (lose(ISSUED, -1), "count"),
@@ -432,7 +435,9 @@ def test_each_changed_file_violates_its_rules(
     shutil.copytree(recorded / "concurrency", tmp_path / "another")
     edit(folder := copy_of(name))
     verdict = judge_folder(folder)
-    assert {f"endpoints-{rule}" for rule in rules.split()} <= {one.rule for one in verdict.of("error", "warning")}
+    assert {f"endpoints-{rule}" for rule in rules.split()} <= {
+        finding.rule for finding in verdict.of("error", "warning")
+    }
     assert (verdict.exit_code() != ExitCode.OK) == (change in CHANGES.get(name, ()))
     assert json.loads(json.dumps(record(verdict)))["reasons"] == verdict.reasons
 
@@ -450,8 +455,8 @@ def test_prompts_are_compared_with_the_dataset(
 ) -> None:
     write_data(data := tmp_path / "prompts.jsonl")
     data.write_text("\n".join(edit(data.read_text().splitlines())))
-    warned = {one.rule for one in judge_folder(recorded / "poisson", dataset_path=data).of("error", "warning")}
-    assert {f"endpoints-{rule}"} - {"endpoints-"} == {one for one in warned if "rule" not in one}
+    warned = {finding.rule for finding in judge_folder(recorded / "poisson", dataset_path=data).of("error", "warning")}
+    assert {f"endpoints-{rule}"} - {"endpoints-"} == {value for value in warned if "rule" not in value}
 
 
 @pytest.mark.parametrize(("rows", "is_exchanged"), [((3, 5), True), ((), False)])

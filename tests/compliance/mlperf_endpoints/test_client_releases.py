@@ -58,11 +58,13 @@ def dataset_of(rows: int) -> Change:
 
 
 def warned(verdict: FolderVerdict) -> set[str]:
-    return {one.rule.removeprefix("endpoints-") for one in verdict.of("error", "warning") if verdict.counts(one)}
+    return {
+        finding.rule.removeprefix("endpoints-") for finding in verdict.of("error", "warning") if verdict.counts(finding)
+    }
 
 
 def not_judged(verdict: FolderVerdict) -> set[str]:
-    return {one.what for one in not_applied(verdict)}
+    return {entry.what for entry in not_applied(verdict)}
 
 
 def test_a_later_client_without_a_count_issues_the_dataset_once(copy_of: CopyOf) -> None:
@@ -78,7 +80,7 @@ def test_a_later_client_without_a_count_issues_no_second_pass(copy_of: CopyOf) -
     later_client(n_samples_to_issue=None)(folder := copy_of("offline"))  # 60 samples of 24 rows
     verdict = judge_folder(folder)
     assert verdict.exit_code() == ExitCode.FAILED
-    assert [one.required for one in verdict.contradictions] == ["24"]
+    assert [contradiction.required for contradiction in verdict.contradictions] == ["24"]
 
 
 def test_the_first_client_without_a_count_needs_its_default_duration(copy_of: CopyOf) -> None:
@@ -168,7 +170,7 @@ def test_a_change_beside_an_unknown_section_is_found(before: str, after: str, co
     text = (folder / REPORT).read_text()
     assert before in text
     (folder / REPORT).write_text(text.replace(before, after, 1))
-    assert {one.rule for one in judge_folder(folder).contradictions} == {"endpoints-report"}
+    assert {contradiction.rule for contradiction in judge_folder(folder).contradictions} == {"endpoints-report"}
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_a_server_that_died_fails_the_folder(failed: slice, severity: str, copy_
         return changed
 
     in_events(edit)(folder := copy_of("concurrency"))
-    (finding,) = [one for one in judge_folder(folder).findings if one.rule == "endpoints-failed"]
+    (finding,) = [finding for finding in judge_folder(folder).findings if finding.rule == "endpoints-failed"]
     assert finding.severity == severity
 
 

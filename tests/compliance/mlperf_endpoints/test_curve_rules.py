@@ -210,7 +210,7 @@ def judged(curve: Path) -> tuple[set[str], set[str], list[str]]:
         }
         for severity in ("error", "warning")
     ]
-    return named[0], named[1], [one.what for one in not_applied(checked)]
+    return named[0], named[1], [entry.what for entry in not_applied(checked)]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -264,10 +264,14 @@ def test_a_downloaded_set_is_known_in_a_tree(tmp_path: Path) -> None:
     sets = {"cohort": {"cohort-id": "2026-11-C1", "seed_sets": [{"id": "B"} | NEW]}}
     path.write_text(yaml.safe_dump(sets))
     checked = check_folders([curve.parents[2]], seed_file=path)
-    assert {one.rule for one in checked.of("error") if "tree" in one.rule} == set()
+    assert {finding.rule for finding in checked.of("error") if "tree" in finding.rule} == set()
     assert not_applied(checked) == []
     in_points("target_cohort", "2027-01-C1")(curve)
-    rules = {one.rule for one in check_folders([curve.parents[2]], seed_file=path).of("error") if "tree" in one.rule}
+    rules = {
+        finding.rule
+        for finding in check_folders([curve.parents[2]], seed_file=path).of("error")
+        if "tree" in finding.rule
+    }
     assert rules == {"endpoints-tree-cohort"}
 
 

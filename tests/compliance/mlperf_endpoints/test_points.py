@@ -86,8 +86,8 @@ def test_each_changed_point_violates_its_rules(change: str, tree: Path, tmp_path
     root = Path(shutil.copytree(tree, tmp_path / "tree"))
     edit(root / "results" / "BOX" / "model" / "r8")
     checked = check_folders([root])
-    of_points = [one for one in checked.of("error", "warning") if one.rule.startswith("endpoints-point-")]
-    warned = {one.rule.removeprefix("endpoints-point-") for one in of_points}
+    of_points = [finding for finding in checked.of("error", "warning") if finding.rule.startswith("endpoints-point-")]
+    warned = {finding.rule.removeprefix("endpoints-point-") for finding in of_points}
     assert warned >= set(rules.split())
     assert bool(warned) == bool(rules)
     assert len(checked.details.point_folders) == 2
@@ -160,8 +160,8 @@ INCOMPLETE: dict[str, tuple[Change, str, str]] = {
 
 def missing_parts(root: Path) -> dict[str, str]:
     findings = check_folders([root]).of("error")
-    tree_rules = (one for one in findings if one.rule.startswith("endpoints-tree-"))
-    return {one.rule.removeprefix("endpoints-tree-"): one.found for one in tree_rules}
+    tree_rules = (finding for finding in findings if finding.rule.startswith("endpoints-tree-"))
+    return {finding.rule.removeprefix("endpoints-tree-"): finding.found for finding in tree_rules}
 
 
 def test_a_complete_tree_has_no_missing_parts(complete_tree: Path) -> None:
@@ -180,8 +180,8 @@ def test_an_incomplete_tree_names_the_missing_part(change: str, complete_tree: P
 def test_a_forged_rate_fails_although_the_tree_is_complete(complete_tree: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(complete_tree, tmp_path / "tree"))
     in_summary("qps", 999)(root / R8)
-    numbers = [one for one in check_folders([root]).of("error") if one.rule == "endpoints-point-numbers"]
-    assert [one.files[0].parent for one in numbers] == [root / R8]
+    numbers = [finding for finding in check_folders([root]).of("error") if finding.rule == "endpoints-point-numbers"]
+    assert [number.files[0].parent for number in numbers] == [root / R8]
     assert "qps: 999" in numbers[0].found
 
 

@@ -119,13 +119,13 @@ def of_set(seeds: dict[str, int]) -> dict[str, int]:
 
 def test_a_set_of_a_downloaded_file_is_known(copy_of: CopyOf, tmp_path: Path) -> None:
     in_config(RUNTIME, lambda old: old | of_set(B))(folder := copy_of("concurrency"))
-    seeds = [one for one in judge_folder(folder).findings if one.rule == "endpoints-rule-seeds"]
+    seeds = [finding for finding in judge_folder(folder).findings if finding.rule == "endpoints-rule-seeds"]
     assert seeds == []
     path = seed_file(tmp_path)
     verdict = judge_folder(folder, seed_file=path)
-    assert [one.severity for one in verdict.findings if one.rule == "endpoints-rule-seeds"] == ["pass"]
+    assert [finding.severity for finding in verdict.findings if finding.rule == "endpoints-rule-seeds"] == ["pass"]
     tables = round_tables(path)
-    assert [one.name for one in tables.seed_sets] == ["B", "A"]
+    assert [seed_set.name for seed_set in tables.seed_sets] == ["B", "A"]
     assert point_of(EndpointsEvidence(EndpointsRun(folder), tables=tables))["seed_set"] == "B"
     assert run_command(["verify", str(folder), "--seed-sets", str(path)]) == ExitCode.FAILED  # another order
 

@@ -74,15 +74,15 @@ def test_each_deviation_from_the_round_violates_its_rule(change: str, copy_of: C
     edit, rules = CHANGES[change]
     combined(AS_ASKED, edit)(folder := copy_of("concurrency"))
     verdict = judge_folder(folder, official=True)
-    broken = {one.rule for one in verdict.of("error", "warning") if one.kind == "official"}
+    broken = {finding.rule for finding in verdict.of("error", "warning") if finding.kind == "official"}
     assert broken == {f"endpoints-rule-{rule}" for rule in rules}
-    left = {one.what for one in not_applied(verdict)}
+    left = {entry.what for entry in not_applied(verdict)}
     assert "power" in left
     assert ("dataset" in left) == (change == "another model")
 
 
 def test_failed_requests_and_partial_passes_violate_rules(recorded: Path) -> None:
-    broken = {one.rule for one in judge_folder(recorded / "server-died", official=True).of("error")}
+    broken = {finding.rule for finding in judge_folder(recorded / "server-died", official=True).of("error")}
     assert {"endpoints-rule-failures", "endpoints-rule-samples"} <= broken
 
 
@@ -100,8 +100,8 @@ def test_scores_below_their_targets_violate_rules(changed: dict[str, str], broke
     entry = {"dataset_name": "scored", "dataset_type": "accuracy", "num_samples": 13368, "score": good | changed}
     (folder / ACCURACY).parent.mkdir(exist_ok=True)
     (folder / ACCURACY).write_text(json.dumps({"accuracy_scores": [entry]}))
-    findings = [one for one in judge_folder(folder).findings if one.rule == "endpoints-rule-accuracy"]
-    assert [one.text for one in findings if not one.passed] == ([f"scored: {broken}"] if broken else [])
+    findings = [finding for finding in judge_folder(folder).findings if finding.rule == "endpoints-rule-accuracy"]
+    assert [finding.text for finding in findings if not finding.passed] == ([f"scored: {broken}"] if broken else [])
     assert len(findings) == 1 + len(good)
 
 
@@ -126,7 +126,7 @@ def test_rouge_scores_are_recomputed_from_the_responses(changed: str | None, cop
     findings = list(rescored(EndpointsEvidence(run, dataset_path=data)))
     assert len(pairs) == len(rows)
     assert len(findings) == len(scores)
-    assert {one.text.split()[1] for one in findings if not one.passed} == ({changed} if changed else set())
+    assert {finding.text.split()[1] for finding in findings if not finding.passed} == ({changed} if changed else set())
 
 
 def test_a_dataset_with_too_few_rows_is_refused(copy_of: CopyOf, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_run_directories_are_found_without_those_of_audits(recorded: Path) -> No
 
 def test_missing_files_and_points_are_listed(recorded: Path) -> None:
     checked = check_folders([recorded])
-    broken = {one.rule for one in checked.of("error", "warning", "note")}
+    broken = {finding.rule for finding in checked.of("error", "warning", "note")}
     assert {"endpoints-file", "endpoints-points", "endpoints-offline", "endpoints-tree"} <= broken
     assert any("point.yaml" in line for line in text(checked, CURVE).splitlines())
     assert record(checked)["official"] == {"run": False}

@@ -29,7 +29,7 @@ CopyOf = Callable[[str], Path]
 
 
 def finding_of(verdict: FolderVerdict, rule: str) -> Finding:
-    (finding,) = [one for one in verdict.all_findings if one.rule == f"endpoints-{rule}"]
+    (finding,) = [finding for finding in verdict.all_findings if finding.rule == f"endpoints-{rule}"]
     return finding
 
 
@@ -47,9 +47,11 @@ def test_a_consistent_run_directory_passes(recorded: Path, name: str, model_path
     verdict = judge_folder(recorded / name, model_path=model_path)
     assert verdict.reasons == []
     assert verdict.exit_code() == ExitCode.OK
-    warned = {one.rule for one in verdict.of("warning") if verdict.counts(one)}
+    warned = {finding.rule for finding in verdict.of("warning") if verdict.counts(finding)}
     assert warned == {f"endpoints-{rule}" for rule in HONEST[name].split()}
-    assert {"endpoints-summary", "endpoints-snapshot", "endpoints-report"} <= {one.rule for one in verdict.all_findings}
+    assert {"endpoints-summary", "endpoints-snapshot", "endpoints-report"} <= {
+        finding.rule for finding in verdict.all_findings
+    }
 
 
 @pytest.mark.parametrize(("name", "passes", "broken"), [("honest", True, []), ("cached", False, ["audit-second-time"])])
@@ -58,7 +60,9 @@ def test_an_audit_is_judged_by_the_lengths_of_its_samples(
 ) -> None:
     """The client fails the honest server, whose repeated sample is short. It passes the server that keeps responses."""
     verdict = judge_folder(recorded / f"audit-{name}")
-    assert [one.rule for one in verdict.of("error") if verdict.counts(one)] == [f"endpoints-{one}" for one in broken]
+    assert [finding.rule for finding in verdict.of("error") if verdict.counts(finding)] == [
+        f"endpoints-{value}" for value in broken
+    ]
     assert finding_of(verdict, "audit-verdict").numbers == {"client": not passes, "ours": passes}
 
 
@@ -68,12 +72,12 @@ def test_an_audit_without_its_measured_run_is_judged(recorded: Path, tmp_path: P
     assert run_folders(tmp_path / "curve") == [folder]
     verdict = judge_folder(folder)
     assert verdict.outcome in ("PASS", "FLAG")
-    assert "a measured run" in {one.what for one in not_applied(verdict)}
+    assert "a measured run" in {entry.what for entry in not_applied(verdict)}
     assert finding_of(verdict, "audit-verdict").numbers["ours"] is True
     (shown,) = take_snapshot([folder]).entries
     assert (shown.kind, shown.exit_code) == ("audit", ExitCode.NEGATIVE)  # the client's verdict
     in_json("audit/audit_output_caching_test.json", lambda verdict: verdict.update(audit_qps=90.0, passed=True))(folder)
-    assert "endpoints-audit-numbers" in {one.rule for one in judge_folder(folder).of("error")}
+    assert "endpoints-audit-numbers" in {finding.rule for finding in judge_folder(folder).of("error")}
 
 
 @pytest.mark.parametrize(("taken", "severity"), [(slice(-5, None), "warning"), (slice(4, 6), "error")])
@@ -99,7 +103,7 @@ def test_an_agentic_run_may_salt_a_repeated_prompt(copy_of: CopyOf) -> None:
     in_config("settings/load_pattern/type", "agentic_inference")(folder)
     verdict = judge_folder(folder)
     assert finding_of(verdict, "order").severity == "note"
-    assert "endpoints-prompts" not in {one.rule for one in verdict.all_findings}
+    assert "endpoints-prompts" not in {finding.rule for finding in verdict.all_findings}
 
 
 def test_recomputed_token_counts_equal_those_of_the_client(recorded: Path) -> None:
@@ -119,9 +123,9 @@ def test_changed_input_lengths_contradict_the_prompts(copy_of: CopyOf) -> None:
         in_json(name, set_at_path(path, lambda old: old + 1))(folder)
     in_json(SUMMARY, set_at_path("input_sequence_lengths/median", lambda old: old + 1))(folder)
     verdict = judge_folder(folder)
-    assert {one.rule for one in verdict.contradictions} == {"endpoints-report"}
+    assert {contradiction.rule for contradiction in verdict.contradictions} == {"endpoints-report"}
     verdict = judge_folder(folder, model_path=BYTES)
-    assert {one.rule for one in verdict.contradictions} == {
+    assert {contradiction.rule for contradiction in verdict.contradictions} == {
         f"endpoints-{name}" for name in ("summary", "snapshot", "report")
     }
 
@@ -158,9 +162,9 @@ def test_a_missing_or_damaged_file_does_not_prevent_the_other_checks(copy_of: Co
     (folder / SAMPLES).write_text("[]")
     in_json(SUMMARY, set_at_path("qps", 73.0))(folder)
     verdict = judge_folder(folder)
-    assert {"endpoints-files", "endpoints-summary"} <= {one.rule for one in verdict.of("error")}
+    assert {"endpoints-files", "endpoints-summary"} <= {finding.rule for finding in verdict.of("error")}
     assert SAMPLES in str(verdict.error)
-    left = "; ".join(f"{one.what}: {one.why}" for one in not_applied(verdict))
+    left = "; ".join(f"{entry.what}: {entry.why}" for entry in not_applied(verdict))
     assert SNAPSHOT in left
     assert SAMPLES in left
 
@@ -233,7 +237,7 @@ def test_runs_of_the_real_client_are_judged(name: str, tmp_path: Path) -> None:
         pytest.skip("MLPERF_ENDPOINTS_CLIENT names no client")
     verdict = judge_folder(make(program, tmp_path / "out", name))
     assert verdict.error is None
-    assert bool([one for one in verdict.of("error") if verdict.counts(one)]) == name.startswith("audit-cached")
+    assert bool([value for value in verdict.of("error") if verdict.counts(value)]) == name.startswith("audit-cached")
 
 
 def printed_text(folder: Path, *, official: bool = False) -> str:

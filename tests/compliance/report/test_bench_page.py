@@ -93,7 +93,7 @@ def test_missing_measurements_are_listed(tmp_path: Path) -> None:
     starts = ("percentiles", "limits", "share of prompt tokens", "delays of the client", "processor time",
               "attestations", "noise", "tokens/s per accelerator", "Server 10/s: pictures")  # fmt: skip
     assert len(items) == len(starts)
-    assert all(one.startswith(start) for one, start in zip(items, starts, strict=True))
+    assert all(value.startswith(start) for value, start in zip(items, starts, strict=True))
 
 
 def test_a_stopped_run_is_named_as_missing_from_the_pictures(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_the_document_begins_with_the_supported_numbers(run: Path, tmp_path: Pat
 
 def test_each_rule_is_listed_as_applied_or_not_applied(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     _, text = verify_with_document(run, tmp_path, run_main)
-    rules = {rule for one in (*CHECKS["performance"], *CHECKS["result"]) for rule in one.rules}
+    rules = {rule for check in (*CHECKS["performance"], *CHECKS["result"]) for rule in check.rules}
     assert [name for name in rules if name not in text] == []
     assert "a performance run and an accuracy run are needed" in text
     assert f"the {sum(rule.kind == 'signoff' for rule in all_rules().values())} rules of `main.py signoff`" in text

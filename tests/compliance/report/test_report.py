@@ -44,7 +44,7 @@ MS = 1_000_000
 
 def texts(picture: Picture) -> set[str]:
     root = ElementTree.fromstring(picture.svg)
-    return {"".join(one.itertext()).strip() for one in root.iter() if one.tag.endswith("text")}
+    return {"".join(value.itertext()).strip() for value in root.iter() if value.tag.endswith("text")}
 
 
 def test_a_picture_is_reproducible_and_escapes_names() -> None:

@@ -175,7 +175,7 @@ def test_an_edited_time_is_reported_with_sample_and_line(run: RunDir) -> None:
     run.requests.write_text("\n".join(lines) + "\n")
     reseal(run)
     (part,) = verify_one_result(run.root).parts
-    longest = next(one for one in part.contradictions if "latency_ns.max" in one.text)
+    longest = next(contradiction for contradiction in part.contradictions if "latency_ns.max" in contradiction.text)
     assert f"sample {record['sample_index']} (seq {record['seq']})" in longest.text
     assert "(tolerance: times may be off by 20 ms, in a single sample by 1 s)" in longest.text
     assert [path.name for path in longest.files] == ["requests.jsonl", "mlperf_log_detail.txt"]
@@ -199,6 +199,6 @@ def test_changed_model_files_are_found_if_the_folder_exists(frozen: FrozenRuns, 
     for folder, broken in ((tmp_path / "gone", False), (tmp_path, True)):
         set_record(run, {"observed.model.folder": str(folder)})
         (part,) = verify_one_result(run.root).parts
-        assert ("record-model" in {one.rule for one in part.findings if not one.passed}) is broken
-        left = [one.why for one in not_applied(part) if "record-model" in one.rules]
+        assert ("record-model" in {finding.rule for finding in part.findings if not finding.passed}) is broken
+        left = [entry.why for entry in not_applied(part) if "record-model" in entry.rules]
         assert any("its files were not compared with the manifest" in why for why in left) is not broken

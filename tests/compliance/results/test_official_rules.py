@@ -32,7 +32,7 @@ def requirements_of(frozen: FrozenRuns) -> Callable[..., dict[str, str]]:
     def requirements(in_round: Round | None = None) -> dict[str, str]:
         run = RunEvidence(run_dir, benchmark_override=benchmark, in_round=in_round)
         findings = [*performance_limits(run), *performance_seeds(run)]
-        return {one.rule: str(one.numbers["wanted"]) for one in findings}
+        return {finding.rule: str(finding.numbers["wanted"]) for finding in findings}
 
     return requirements
 
@@ -49,11 +49,11 @@ def test_an_earlier_round_without_the_benchmark_keeps_the_current_requirements(
     requirements_of: Callable[..., dict[str, str]],
 ) -> None:
     table = CURRENT_ROUND.table
-    remaining = {name: one for name, one in table.benchmarks.items() if name != NAME}
+    remaining = {name: value for name, value in table.benchmarks.items() if name != NAME}
     without = replace(CURRENT_ROUND, other_table=table.model_copy(update={"benchmarks": remaining}))
     required = requirements_of(without)
     assert required.pop("perf-seeds") != requirements_of()["perf-seeds"]
-    assert required == {rule: one for rule, one in requirements_of().items() if rule != "perf-seeds"}
+    assert required == {rule: value for rule, value in requirements_of().items() if rule != "perf-seeds"}
 
 
 def test_a_benchmark_without_minimum_duration_has_no_duration_rule(
@@ -76,7 +76,7 @@ def test_a_benchmark_without_minimum_duration_has_no_duration_rule(
 def test_a_computed_value_states_its_formula_and_keys(
     frozen: FrozenRuns, run: str, fix: str, keys: tuple[str, ...]
 ) -> None:
-    findings = {one.rule: one for one in performance_limits(RunEvidence(RunDir(frozen(run))))}
+    findings = {finding.rule: finding for finding in performance_limits(RunEvidence(RunDir(frozen(run))))}
     assert (findings["perf-duration"].fix or findings["perf-duration"].definition.fix) == fix
     assert findings["perf-duration"].decided_by == keys
     assert "--dataset-path" in findings["perf-data-set"].definition.fix

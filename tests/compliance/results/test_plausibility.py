@@ -135,9 +135,11 @@ def test_a_share_of_repetitions_from_a_cache_is_reported(
     scenario: str, cached: str, period: int, is_warned: bool
 ) -> None:
     new_ms = [20.0 + number % 30 for number in range(60)]
-    ttft_ms = [1.0 if number % period == 0 else one for number, one in enumerate(new_ms)]
+    ttft_ms = [1.0 if number % period == 0 else value for number, value in enumerate(new_ms)]
     longer_ms = 80.0 if cached == "first tokens" else 0.0
-    latency_ms = [one + 80.0 for one in new_ms] + [one + (longer_ms if one == 1 else 80.0) for one in ttft_ms]
+    latency_ms = [new_latency_ms + 80.0 for new_latency_ms in new_ms] + [
+        first_ms + (longer_ms if first_ms == 1 else 80.0) for first_ms in ttft_ms
+    ]
     finding = repeats_cost_as_much(table([*range(60)] * 2, new_ms + ttft_ms, latency_ms), scenario)
     assert finding is not None
     assert (finding.passed, finding.severity) == ((False, "warning") if is_warned else (True, "pass"))
@@ -330,7 +332,9 @@ def test_delayed_first_tokens_on_a_busy_host_are_a_note(
     busy = {"busy_cpu_s": cores["own_cpu_s"] + foreign_s, "foreign_cpu_s": foreign_s}
     lag = {"observed.loop_lag.p99_ms": lag_p99_ms, "observed.loop_lag.worst_ms": 500.0}
     set_record(run, {"observed.contention": cores | busy, **lag})
-    findings = [one for one in first_tokens_plausible(FinishedRun(run)) if one.rule == "plausible-first-tokens-held"]
+    findings = [
+        finding for finding in first_tokens_plausible(FinishedRun(run)) if finding.rule == "plausible-first-tokens-held"
+    ]
     assert (findings[0].passed, findings[0].severity) == (False, severity)
 
 
@@ -376,6 +380,6 @@ def test_tokens_per_sample_outside_the_accuracy_target_are_reported(
     run = RunEvidence(RunDir(frozen("off-1")), benchmark_override=BENCHMARKS[benchmark])
     rate = reported_numbers(run.detail).samples_per_second or 0
     run.detail.values["result_tokens_per_second"] = tokens * rate
-    outcomes = [one.passed for one in performance_limits(run) if one.rule == "perf-tokens-per-sample"]
+    outcomes = [finding.passed for finding in performance_limits(run) if finding.rule == "perf-tokens-per-sample"]
     assert len(outcomes) == (0 if broken is None else 2)
     assert broken is None or all(outcomes) is not broken

@@ -65,14 +65,14 @@ def test_only_runs_of_one_kind_are_compared() -> None:
             for name, mode in (("llama", "performance"), ("llama", "accuracy"), ("gpt", "performance"))]  # fmt: skip
     runs[1].facts = {"sampling.top_k": 2, "dataset_sha256": "b"}
     runs[2].facts = {"sampling.top_k": 3, "dataset_sha256": "c"}
-    assert [found for *_, found in unlike(runs, *BUNDLE)] == [{"dataset_sha256": ("a", "b")}]
+    assert [value for *_, value in unlike(runs, *BUNDLE)] == [{"dataset_sha256": ("a", "b")}]
 
 
 def test_different_free_memory_alone_is_a_warning() -> None:
     runs = [
         RunWithFacts({"resolved.kv_cache_tokens": tokens, "host.cpu": cpu}) for tokens, cpu in ((9, 1), (5, 1), (5, 2))
     ]
-    assert [found.severity for found in one_system(cast("Any", runs), REPEATS)] == ["warning", "error"]
+    assert [run.severity for run in one_system(cast("Any", runs), REPEATS)] == ["warning", "error"]
 
 
 def test_the_days_between_the_first_and_the_last_run_are_counted() -> None:

@@ -48,7 +48,7 @@ def _applied_rules(*, text: bool) -> tuple[set[str], dict[str, str]]:
     if text:
         vars(run)["manifest"] = _as_text_server(run.dir)
     verdict = judge_run(run)
-    return set(verdict.applied), {rule: one.why for one in not_applied(verdict) for rule in one.rules}
+    return set(verdict.applied), {rule: entry.why for entry in not_applied(verdict) for rule in entry.rules}
 
 
 def test_rules_on_generated_ids_do_not_apply_to_text() -> None:

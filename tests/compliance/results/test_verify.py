@@ -47,7 +47,7 @@ def test_a_short_consistent_run_passes_with_reasons_for_its_ineligibility(
     record = json.loads((run.root / RECORD_NAME).read_bytes())
     assert record["verdict"] == "PASS"
     assert record["not_official"]
-    assert "contradiction" not in {one["kind"] for one in record["parts"][0]["findings"]}
+    assert "contradiction" not in {finding["kind"] for finding in record["parts"][0]["findings"]}
     assert record["findings"][: len(record["parts"][0]["findings"])] == record["parts"][0]["findings"]
     assert record["parts"][0]["details"]["derived"]["latency_ns"]["p99"] > 0
     assert "mlperf_log_detail.txt" in record["log_sha256"][str(run.root)]
@@ -193,8 +193,8 @@ def test_the_exit_code_is_that_of_the_worst_result(runs: DummyRuns, run_main: Ru
     out = tmp_path / "verdicts"
     finished = run_main("verify", good.root, bad.root, "--output", out, "--json", tmp_path / "all.json")
     record = json.loads((tmp_path / "all.json").read_bytes())
-    assert finished.code == record["exit_code"] == max(one["exit_code"] for one in record["results"])
-    assert [one["verdict"] for one in record["results"]] == ["PASS", "ERROR"]
+    assert finished.code == record["exit_code"] == max(result["exit_code"] for result in record["results"])
+    assert [result["verdict"] for result in record["results"]] == ["PASS", "ERROR"]
     assert "TEST PASS" in (out / "001-good" / TEXT_NAME).read_text()
     assert "TEST PASS" not in (out / "002-bad" / TEXT_NAME).read_text()
     assert "Traceback" not in finished.stderr
@@ -231,7 +231,7 @@ def test_mistakes_on_the_command_line_are_refused(
 ) -> None:
     shutil.copytree(runs("Server"), tmp_path / "run")
     (tmp_path / "empty").mkdir()
-    finished = run_main("verify", *(one.format(tmp_path) for one in arguments))
+    finished = run_main("verify", *(argument.format(tmp_path) for argument in arguments))
     assert (finished.code, message in finished.stderr) == (code, True), finished.stderr
     assert "Traceback" not in finished.stderr
     assert not (tmp_path / "run" / TEXT_NAME).exists()
@@ -297,7 +297,7 @@ def test_the_round_is_derived_from_the_seeds(runs: DummyRuns, monkeypatch: pytes
     verdict = verify_one_result(runs("Offline"), official=True)
     (part,) = verdict.parts
     assert part.details.round == "v5.1"
-    assert [one.passed for one in part.findings if one.rule == "perf-seeds"] == [True]
+    assert [finding.passed for finding in part.findings if finding.rule == "perf-seeds"] == [True]
     assert "the official rules of round v5.1" in text(verdict, RESULT)
 
 
@@ -316,4 +316,6 @@ def test_scores_without_accuracy_log_have_no_verdict(runs: DummyRuns, run_main: 
     [("{'tokens_per_sample': 102.5}", [True]), ("{'tokens_per_sample': 104.0}", [False]), ("{'rouge1': 38.8}", [])],
 )
 def test_tokens_per_sample_of_both_runs_are_compared(stated: str, passed: list[bool]) -> None:
-    assert [one.passed for one in tokens_as_in_accuracy(100.0, Path("detail"), stated, "accuracy.txt")] == passed
+    assert [
+        finding.passed for finding in tokens_as_in_accuracy(100.0, Path("detail"), stated, "accuracy.txt")
+    ] == passed

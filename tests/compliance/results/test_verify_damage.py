@@ -195,7 +195,7 @@ def test_a_missing_response_is_reported_with_its_file(runs: DummyRuns, tmp_path:
     run.accuracy_log.write_bytes(b"".join(lines[:3] + lines[4:]))
     verdict = verify_one_result(run.root)
     assert verdict.exit_code() == 4
-    assert {path for found in verdict.findings for path in found.files} == {run.accuracy_log}
+    assert {path for finding in verdict.findings for path in finding.files} == {run.accuracy_log}
     assert f"{ACCURACY_LOG} was changed" in text(verdict, RESULT)
 
 
@@ -214,7 +214,7 @@ def test_an_accuracy_log_truncated_for_submission_passes(
         run.accuracy_text.write_text(changed)
         verdict = verify_one_result(run.root)
         assert verdict.exit_code() == 4
-        assert "attested" in {found.rule for part in verdict.parts for found in part.contradictions}
+        assert "attested" in {contradiction.rule for part in verdict.parts for contradiction in part.contradictions}
 
 
 def one_digit_edits(content: str, generator: random.Random, place: str) -> list[str]:

@@ -151,7 +151,7 @@ def test_a_run_of_a_missing_model_is_not_rescored(run: RunDir, hub_cache: Path, 
     run.manifest.write_text(json.dumps(manifest))
     verdict = verify_one_result(run.root)
     assert verdict.parts[0].details.values["scores_from"] == "accuracy.txt"
-    (unscored,) = [one for one in verdict.parts[0].violated if one.rule == "accuracy-scored-again"]
+    (unscored,) = [finding for finding in verdict.parts[0].violated if finding.rule == "accuracy-scored-again"]
     assert "model org/model is not a folder" in unscored.found
     sources = ScoreSources(Path(manifest["plan"]["dataset_path"]), "org/model")
     verdict = verify_one_result(run.root, sources=sources)

@@ -72,7 +72,7 @@ def state(run: RunDir, trust: Trust, manifest: Manifest | None = None) -> list[F
 
 
 def rules(findings: list[Finding]) -> list[tuple[str, str]]:
-    return [(one.rule, one.severity) for one in findings]
+    return [(finding.rule, finding.severity) for finding in findings]
 
 
 # Edits of a run -----------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_a_run_without_attestation_is_reported_as_not_signed(anchored_runs: Anch
         assert state(run, Trust())[0].text.startswith("not signed")
         assert rules(state(run, Trust())) == [("anchored", "note")]
         assert rules(state(run, anchored_runs.trust()["ledger"])) == [("anchored", "error")]
-        assert [one.rule for one in attested(run)] == ["attested"]
+        assert [finding.rule for finding in attested(run)] == ["attested"]
 
 
 # The chain of a campaign --------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def test_sign_off_reports_whether_each_run_is_anchored(anchored_runs: Anchored, 
     reseal(runs[0])
     assert sign_off("harness", roots).outcome == plain.outcome  # no rule on the content finds this edit
     again = sign_off("harness", roots, trust=anchored_runs.trust()["ledger"])
-    assert {one.rule for one in again.findings if one.severity == "error"} == {"anchored"}
+    assert {finding.rule for finding in again.findings if finding.severity == "error"} == {"anchored"}
 
 
 def test_options_for_anchors_are_applied_by_the_command(anchored_runs: Anchored, tmp_path: Path) -> None:

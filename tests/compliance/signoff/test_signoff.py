@@ -62,15 +62,15 @@ def test_the_record_has_all_fields_in_each_scope(runs: FrozenRuns, tmp_path: Pat
         content = record(sign_off(scope, [edited, runs("ss-acc")]))  # type: ignore[arg-type]
         assert content.keys() >= FIELDS
         assert json.loads(json.dumps(content)) == content
-        failed = [one for one in content["reasons"] if one["severity"] == "error"]
-        assert "log-arithmetic" in {one["rule"] for one in failed}
-        assert all(Path(path).exists() for one in failed for path in one["files"] or [""])
+        failed = [reason for reason in content["reasons"] if reason["severity"] == "error"]
+        assert "log-arithmetic" in {finding["rule"] for finding in failed}
+        assert all(Path(path).exists() for record in failed for path in record["files"] or [""])
 
 
 def test_sign_off_does_not_write_into_runs(runs: FrozenRuns, tmp_path: Path) -> None:
     def state(folder: Path) -> dict[str, tuple[str, int]]:
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        return {str(one): (hashlib.sha256(one.read_bytes()).hexdigest(), one.stat().st_mtime_ns) for one in files}
+        return {str(file): (hashlib.sha256(file.read_bytes()).hexdigest(), file.stat().st_mtime_ns) for file in files}
 
     copies = [runs.copy(tmp_path / name, name) for name in ("ss-trace", "ss-acc")]
     before = state(tmp_path)
@@ -148,7 +148,7 @@ def test_a_claimed_number_that_differs_is_flagged(
 ) -> None:
     verdict = sign_off(scope, runs.paths(*runs_of), claim=Claim.model_validate(claim))
     assert (verdict.outcome, action(verdict)) == ("FLAG", "flag")
-    assert [one.rule for one in verdict.of("warning")] == ["G-2/claim_vs_raw"]
+    assert [finding.rule for finding in verdict.of("warning")] == ["G-2/claim_vs_raw"]
     assert corrected_headline(verdict) is None
 
 
@@ -203,7 +203,7 @@ def test_a_claim_field_unused_by_the_scope_is_a_note(
     runs: FrozenRuns, scope: SignOffScope, runs_of: tuple[str, ...], claim: dict[str, Any], unused: list[str] | None
 ) -> None:
     verdict = sign_off(scope, runs.paths(*runs_of), claim=Claim.model_validate(claim))
-    fields = [one.numbers["fields"] for one in verdict.of("note") if one.rule == "G-2/unused_field"]
+    fields = [finding.numbers["fields"] for finding in verdict.of("note") if finding.rule == "G-2/unused_field"]
     assert (verdict.outcome, fields) == ("PASS", [] if unused is None else [unused])
 
 
@@ -237,7 +237,7 @@ def test_a_patch_requires_an_accuracy_run_of_the_candidate(runs: FrozenRuns) -> 
     claim = Claim(levers=["tpot_ms"])
     assert not blocks(sign_off("patch", runs.paths("ss-1", "ss-3"), [*cand, runs("ss-fast-acc")], claim))
     verdict = sign_off("patch", runs.paths("ss-1", "ss-3"), [*cand, runs("ss-acc")], claim)
-    assert {one.rule for one in verdict.all_findings if one.severity == "error"} == {"H-1/other_path"}
+    assert {finding.rule for finding in verdict.all_findings if finding.severity == "error"} == {"H-1/other_path"}
 
 
 @pytest.mark.parametrize(

@@ -46,14 +46,14 @@ def select_each_kind(cases: Iterable[BacktestCase]) -> Iterator[BacktestCase]:
 
 def test_a_selection_of_cases_has_the_expected_verdicts_and_reasons() -> None:
     outcomes = list(run_cases(select_each_kind(read_cases())))
-    assert [f"{one.case.name}: {headline(one.verdict)}" for one in outcomes if not one.right] == []
+    assert [f"{outcome.case.name}: {headline(outcome.verdict)}" for outcome in outcomes if not outcome.right] == []
 
 
 @pytest.mark.long
 def test_all_cases_have_the_expected_verdicts_and_reasons() -> None:
     outcomes = list(run_cases())
-    assert [f"{one.case.name}: {headline(one.verdict)}" for one in outcomes if not one.right] == []
-    reported = [one.case.name for one in outcomes if one.case.anchor and one.by_rules]
+    assert [f"{outcome.case.name}: {headline(outcome.verdict)}" for outcome in outcomes if not outcome.right] == []
+    reported = [outcome.case.name for outcome in outcomes if outcome.case.anchor and outcome.by_rules]
     assert reported == [], "these need no anchor"
     rates = {name: round(value, 3) for name, value in score(outcomes).items()}
     # Cases with anchor: their files were edited carefully after the run.

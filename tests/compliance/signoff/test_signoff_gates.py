@@ -232,7 +232,7 @@ def test_a_reference_slowed_by_an_environment_variable_is_reported(
     slow = ["set_manifest", "engine.configuration.environment.OMP_NUM_THREADS", "1"]
     ref, cand = evidence(runs.copy(tmp_path / "ref", "vllm-off", slow)), evidence(runs("vllm-off"))
     findings = judge_changed_options(patch().details, ref, cand, Claim(levers=[lever]))
-    assert slug in {one.slug for one in findings}
+    assert slug in {finding.slug for finding in findings}
 
 
 @pytest.mark.parametrize("is_chosen", [False, True])
@@ -249,7 +249,7 @@ def test_core_binding_is_a_side_effect_of_the_number_of_ranks(
     ref, cand = evidence(runs("vllm-off")), evidence(runs.copy(tmp_path / "cand", "vllm-off", *faults))
     verdict = patch()
     claim = Claim(levers=["data_parallel_size"])
-    reported = {one.slug for one in judge_changed_options(verdict.details, ref, cand, claim)}
+    reported = {finding.slug for finding in judge_changed_options(verdict.details, ref, cand, claim)}
     assert ("second_knob" in reported) is is_chosen
     assert verdict.details.lever_class == "B"
 
@@ -259,7 +259,7 @@ def test_a_patch_verdict_that_differs_from_its_runs_is_reported(runs: FrozenRuns
     slower = runs.paths("off-cold-1", "off-3")
     for lever, side in (("tpot_ms", runs.paths("off-fast-1", "off-fast-2")), ("slots", slower)):
         record = {"audit_scope": "patch", "verdict": "PASS", "e2e_delta_pct": 900.0, "levers": [lever]}
-        paths = {"ref": [str(one) for one in ref], "cand": [str(one) for one in side]}
+        paths = {"ref": [str(value) for value in ref], "cand": [str(value) for value in side]}
         write_json(tmp_path / f"{lever}.json", record | paths)
     write_json(
         tmp_path / "claim.json",
@@ -274,11 +274,13 @@ def test_a_patch_verdict_that_differs_from_its_runs_is_reported(runs: FrozenRuns
     assert (decomposed["lever"], decomposed["class"], decomposed["verdict"]) == ("tpot_ms", "A", "PASS")
     assert verdict.details.class_a is None  # the other changed option is unknown
     assert float(decomposed["delta_pct"]) < 100  # not the 900 % that the file says
-    (lacking,) = [one for one in verdict.all_findings if one.slug == "missing_patch_verdict"]
+    (lacking,) = [finding for finding in verdict.all_findings if finding.slug == "missing_patch_verdict"]
     assert "re-evaluated: FAIL" in lacking.text
     write_json(tmp_path / "slots.json", record | paths | {"ref": paths["ref"] * 200})  # which would take minutes
     verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
-    assert any("names 602 runs" in one.text for one in verdict.all_findings if one.slug == "missing_patch_verdict")
+    assert any(
+        "names 602 runs" in finding.text for finding in verdict.all_findings if finding.slug == "missing_patch_verdict"
+    )
 
 
 def test_a_verdict_file_is_relative_to_its_claim(tmp_path: Path) -> None:
@@ -311,11 +313,11 @@ def test_patches_are_reevaluated_with_the_sources_of_the_bundle(
     scorings.clear()
     claim, score_sources = Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches), ScoreSources(model_path="bytes")
     verdict = sign_off("bundle", ref, cand, claim, sources=score_sources)
-    assert [(one["lever"], one["class"]) for one in verdict.details.lever_decomposition] == [
+    assert [(record["lever"], record["class"]) for record in verdict.details.lever_decomposition] == [
         ("slots", "B"),
         ("tpot_ms", "A"),
     ]
-    factors = [1 + one["delta_pct"] / 100 for one in verdict.details.lever_decomposition]
+    factors = [1 + record["delta_pct"] / 100 for record in verdict.details.lever_decomposition]
     share = math.log(factors[1]) / math.log(math.prod(factors))
     assert verdict.details.class_a == pytest.approx({"delta_pct": (factors[1] - 1) * 100, "share": share})
     assert any(

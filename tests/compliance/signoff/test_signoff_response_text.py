@@ -100,7 +100,7 @@ def test_one_id_outside_the_vocabulary_fails(forge_responses: Forge, strange: in
 
     verdict = sign_off("baseline", forge_responses(edit))
     assert slugs(verdict) == {"ids_outside_vocabulary"}
-    (reason,) = [one for one in verdict.all_findings if one.slug == "ids_outside_vocabulary"]
+    (reason,) = [finding for finding in verdict.all_findings if finding.slug == "ids_outside_vocabulary"]
     assert reason.numbers == {"ids": 1, "answers": 1, "vocabulary_size": MODEL_SIZE}
     assert (reason.rule.partition("/")[0], str(strange) in reason.text) == ("C-1", True)
 

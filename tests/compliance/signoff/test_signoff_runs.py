@@ -74,8 +74,8 @@ def test_prompts_are_compared_with_the_recorded_dataset(
     runs: FrozenRuns, tmp_path: Path, faults: list[list[object]], expected: list[tuple[str, str]]
 ) -> None:
     run = runs.copy(tmp_path / "run", "ss-1", *faults)
-    proofs = [one for one in run_proofs(evidence(run)) if one.rule.startswith("H-2/")]
-    assert [(label_of(one), one.slug) for one in proofs] == expected
+    proofs = [proof for proof in run_proofs(evidence(run)) if proof.rule.startswith("H-2/")]
+    assert [(label_of(proof), proof.slug) for proof in proofs] == expected
 
 
 def test_possible_preemption_beyond_the_cache_is_a_warning(runs: FrozenRuns, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_possible_preemption_beyond_the_cache_is_a_warning(runs: FrozenRuns, tmp
     write_json(run.manifest, content)
 
     def severities() -> set[str]:
-        return {label_of(one) for one in findings(run.root) if one.slug == "more_than_the_batch"}
+        return {label_of(finding) for finding in findings(run.root) if finding.slug == "more_than_the_batch"}
 
     assert severities() == {"FLAG"}
     run.engine_log.write_text("INFO GPU KV cache size: 1,000,000 tokens\n")
@@ -113,7 +113,7 @@ def test_requested_options_have_the_names_of_the_engine() -> None:
 
 def test_late_queries_on_a_busy_host_are_a_warning(runs: FrozenRuns, tmp_path: Path) -> None:
     run = RunDir(runs.copy(tmp_path / "run", "srv-1"))
-    each_record(run, lambda one: one | {"issue_ns": one["issue_ns"] + 300_000_000 * (one["seq"] % 20 == 0)})
+    each_record(run, lambda record: record | {"issue_ns": record["issue_ns"] + 300_000_000 * (record["seq"] % 20 == 0)})
     (finding,) = late_issues(evidence(run.root))
     assert (finding.rule, finding.severity) == ("B-4/contended", "warning")
 
@@ -154,7 +154,7 @@ def test_delayed_stamps_on_a_busy_host_are_not_a_larger_batch(
         ["set_manifest", "observed.loop_lag", {"p99_ms": lag_ms, "worst_ms": lag_ms, "moments": 9, "interval_ms": 1.0}],
         ["set_manifest", "observed.contention", contention(foreign)],
     )  # fmt: skip
-    reported = [one.severity for one in at_once(evidence(run))]
+    reported = [finding.severity for finding in at_once(evidence(run))]
     assert reported == severities
 
 
@@ -174,7 +174,7 @@ def with_foreign_load(runs: FrozenRuns, tmp_path: Path) -> With:
 
     def make(name: str, share: float) -> Path:
         requests = read_records(RunDir(runs(name)))
-        span_ns = max(one["complete_ns"] for one in requests) - min(one["issue_ns"] for one in requests)
+        span_ns = max(request["complete_ns"] for request in requests) - min(request["issue_ns"] for request in requests)
         window_s = span_ns / 1e9 + 0.1
         return runs.copy(tmp_path / name, name, ["set_manifest", "observed.contention", contention(share, window_s)])
 
@@ -182,7 +182,7 @@ def with_foreign_load(runs: FrozenRuns, tmp_path: Path) -> With:
 
 
 def contended(all_findings: list[Finding]) -> list[Finding]:
-    return [one for one in all_findings if one.slug == "contended"]
+    return [finding for finding in all_findings if finding.slug == "contended"]
 
 
 def test_foreign_cpu_time_is_relative_to_all_usable_cores() -> None:
@@ -262,7 +262,7 @@ def test_foreign_cpu_time_of_accuracy_runs_is_ignored(with_foreign_load: With, r
 
 def test_runs_without_contention_record_are_noted(with_foreign_load: With, runs: FrozenRuns) -> None:
     verdict = sign_off("baseline", [with_foreign_load("off-1", 0.6), *runs.paths("off-2", "off-acc")])
-    (reason,) = [one for one in verdict.all_findings if one.slug == "contention_not_recorded"]
+    (reason,) = [finding for finding in verdict.all_findings if finding.slug == "contention_not_recorded"]
     assert (verdict.outcome, label_of(reason), reason.numbers) == ("PASS", "NOTE", {"runs": 3})
 
 
@@ -293,7 +293,7 @@ def replica_findings(run_dir: RunDir, *, contended: bool = False) -> list[tuple[
     if contended:
         assert run.manifest is not None
         run.manifest.observed.contention = Contention.model_validate(contention(0.9))
-    return [(one.rule, one.severity) for one in replicas(run)]
+    return [(replica.rule, replica.severity) for replica in replicas(run)]
 
 
 def other_weights(run: RunDir) -> None:
@@ -329,7 +329,7 @@ def own(record: Json) -> int:
         (lambda run: renumber(run, own, 20.0), [("H-5/replica_too_fast", "error")]),
         (lambda run: more_cores(run, 3.0), []),  # 1.5 times for its cores
         (lambda run: more_cores(run, 20.0), [("H-5/replica_too_fast", "error")]),  # 10 times
-        (lambda run: renumber(run, lambda one: int(one["seq"] % 5 == 0)), [("H-5/replica_too_fast", "warning")]),
+        (lambda run: renumber(run, lambda record: int(record["seq"] % 5 == 0)), [("H-5/replica_too_fast", "warning")]),
     ],
     ids=["honest", "weights", "silent", "1.5 times", "3 times", "20 times", "cores", "cores of little use", "share"],
 )

@@ -100,7 +100,7 @@ def test_runs_of_patches_must_share_scenario_and_system_of_the_bundle(runs: Froz
 def test_ineligible_candidate_runs_are_flagged(runs: FrozenRuns, tmp_path: Path, slug: str, values: Values) -> None:
     ref, cand = runs.paths("off-1", "off-2", "off-acc"), [edited_copy(runs, tmp_path, "off-fast-1", values)]
     verdict = sign_off("patch", ref, [*cand, runs("off-fast-2")], Claim(levers=["tpot_ms"]))
-    reported = {one.slug: one.severity for one in verdict.all_findings}
+    reported = {finding.slug: finding.severity for finding in verdict.all_findings}
     assert (reported[slug], verdict.outcome) == ("warning", "FLAG")
 
 
@@ -122,7 +122,9 @@ def test_different_free_memory_is_not_another_system(
     for name, value in variable.items():
         set_manifest(accuracy, f"engine.configuration.environment.{name}", value)
     findings = list(one_system_in_both_modes([evidence(runs("vllm-off")), evidence(accuracy.root)]))
-    assert {one.severity for one in findings if one.rule == "H-1/other_path"} == ({severity} if severity else set())
+    assert {finding.severity for finding in findings if finding.rule == "H-1/other_path"} == (
+        {severity} if severity else set()
+    )
 
 
 def test_a_model_in_another_folder_is_compared_by_its_files(runs: FrozenRuns, tmp_path: Path) -> None:
@@ -130,7 +132,7 @@ def test_a_model_in_another_folder_is_compared_by_its_files(runs: FrozenRuns, tm
     for place in ("plan.model_path", "engine.configuration.model"):
         set_manifest(accuracy, place, "/another/folder")
     findings = [*one_system_in_both_modes([evidence(runs("vllm-off")), evidence(accuracy.root)])]
-    assert [one for one in findings if one.rule == "H-1/other_path"] == []
+    assert [finding for finding in findings if finding.rule == "H-1/other_path"] == []
 
 
 def test_a_performance_run_faster_than_its_accuracy_run_is_flagged(runs: FrozenRuns, tmp_path: Path) -> None:
@@ -139,10 +141,10 @@ def test_a_performance_run_faster_than_its_accuracy_run_is_flagged(runs: FrozenR
     (reason,) = pace(evidence(runs("ss-fast-1")), evidence(runs("ss-acc")))
     assert (label_of(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
     findings = list(pace(evidence(runs("ss-null")), evidence(runs("ss-acc"))))
-    assert {label_of(one) for one in findings} == {"FAIL"}
+    assert {label_of(finding) for finding in findings} == {"FAIL"}
     half = runs.copy(tmp_path / "half", "srv-1")
     shorten_requests(RunDir(half), 0.9 / FASTER_FLAG)
-    assert [one.slug for one in pace(evidence(half), evidence(runs("srv-acc")))] == ["faster_than_accuracy"]
+    assert [run.slug for run in pace(evidence(half), evidence(runs("srv-acc")))] == ["faster_than_accuracy"]
     lower = runs.copy(tmp_path / "lower", "srv-1", ["set_detail", "effective_target_qps", 100.0])
     shorten_requests(RunDir(lower), 0.9 / FASTER_FLAG)
     assert list(pace(evidence(lower), evidence(runs("srv-acc")))) == []
@@ -187,7 +189,7 @@ def left_out(kind: str, *, run: bool = True) -> Callable[[Path], None]:
 
     def change(folder: Path) -> None:
         label = first_run(folder, kind).name
-        kept = [one for one in json.loads((folder / RECORD).read_text())["runs"] if one["label"] != label]
+        kept = [run for run in json.loads((folder / RECORD).read_text())["runs"] if run["label"] != label]
         set_at(folder / RECORD, "runs", kept)
         if run:
             shutil.rmtree(folder / label)
@@ -253,7 +255,9 @@ def test_a_caching_audit_is_reevaluated_from_its_runs(tmp_path: Path, case: str)
     change, reason, sentence = CACHING.get(case, (lambda folder: None, "NOTE caching_audited", ""))
     result = ResultDir(Path(shutil.copytree(recorded() / "caching", tmp_path / "result")))
     change(result.audit("output_caching"))
-    texts = {f"{label_of(one)} {one.slug}": one.text for one in caching(evidence(result.performance.root))}
+    texts = {
+        f"{label_of(finding)} {finding.slug}": finding.text for finding in caching(evidence(result.performance.root))
+    }
     assert texts.keys() == {reason}
     assert sentence in texts[reason]
 
@@ -263,7 +267,7 @@ def test_a_repeated_run_has_the_audit_of_its_result(tmp_path: Path, monkeypatch:
     repeat = result.performance.root.rename(result.performance.root.with_name("run_2"))
     monkeypatch.chdir(repeat)
     for path in (repeat, Path(), Path("..") / repeat.name):
-        assert [one.rule for one in caching(evidence(path))] == ["H-5/caching_audited"]
+        assert [finding.rule for finding in caching(evidence(path))] == ["H-5/caching_audited"]
 
 
 def test_sign_off_reuses_the_scores_of_verify(runs: FrozenRuns, scorings: list[tuple[str, ...]]) -> None:
@@ -283,7 +287,7 @@ def test_submit_scores_each_run_once(
     build: Callable[..., Submission], campaign: CampaignDir, scorings: list[tuple[str, ...]]
 ) -> None:
     outcome = build()
-    assert [one.sentence for one in outcome.all_findings] == []
+    assert [finding.sentence for finding in outcome.all_findings] == []
     assert outcome.details.signed is not None
     assert outcome.details.signed.outcome in ("PASS", "FLAG")
     assert len(outcome.details.judged) == 2
@@ -307,8 +311,8 @@ def test_a_performance_run_forged_from_the_accuracy_run_is_reported(runs: Frozen
     """The run has the responses of the accuracy run, at three quarters of their times."""
     run = runs.copy(tmp_path / "run", "ss-null", ["adopt", "ss-1"], ["borrow_answers", "ss-acc"])
     run_dir, draw = RunDir(run), random.Random(3)
-    shown = {one["sample_index"]: one for one in read_records(RunDir(runs("ss-acc")))}
-    records = sorted(read_records(run_dir), key=lambda one: int(one["seq"]))
+    shown = {record["sample_index"]: record for record in read_records(RunDir(runs("ss-acc")))}
+    records = sorted(read_records(run_dir), key=lambda record: int(record["seq"]))
     now_ns = start_ns = records[0]["issue_ns"]
     for record in records:
         share, first = 0.75 * draw.uniform(0.985, 1.015), shown[record["sample_index"]]

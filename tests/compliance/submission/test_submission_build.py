@@ -62,7 +62,7 @@ def test_a_rehearsal_tree_is_complete_and_marked(build: Submit, campaign: Campai
     assert outcome.all_findings == []
     assert hashes_by_path(campaign.root) == before
     tree, home = tmp_path / "tree", tmp_path / "tree" / "closed" / "Org"
-    expected = {f"results/Box/{BENCHMARK}/{one}/{name}" for one in ("Offline", "Server") for name in SCENARIO_FILES}
+    expected = {f"results/Box/{BENCHMARK}/{value}/{name}" for value in ("Offline", "Server") for name in SCENARIO_FILES}
     expected |= {"systems/Box.json", "src/README.md", "src/mlperf-llama-vllm/main.py", "documentation/calibration.md"}
     assert set(hashes_by_path(home)) == expected
     assert {path.name for path in tree.iterdir()} == {"closed", REHEARSAL_FILE}
@@ -132,8 +132,10 @@ def test_a_tree_is_identical_for_each_way_to_name_its_runs(
 ) -> None:
     build()
     results = results_of(campaign)
-    runs = [path for one in results for path in (one.accuracy.root, one.performance.root, one.audit("TEST06"))]
-    for number, named in enumerate(([one.root for one in reversed(results)], runs)):
+    runs = [
+        path for result in results for path in (result.accuracy.root, result.performance.root, result.audit("TEST06"))
+    ]
+    for number, named in enumerate(([result.root for result in reversed(results)], runs)):
         assert build(*named, tree=f"again-{number}").all_findings == []
         assert hashes_by_path(tmp_path / "tree") == hashes_by_path(tmp_path / f"again-{number}")
 

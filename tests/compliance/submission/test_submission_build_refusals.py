@@ -46,7 +46,7 @@ Json = dict[str, Any]
 
 def reasons(outcome: Submission) -> str:
     assert outcome.details.built is None
-    return "\n".join(one.sentence for one in outcome.all_findings)
+    return "\n".join(finding.sentence for finding in outcome.all_findings)
 
 
 def test_ineligible_results_require_rehearsal(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_ineligible_results_require_rehearsal(build: Submit, campaign: CampaignD
     assert f"{BENCHMARK}/Offline: not eligible for submission: the dummy engine" in text
     assert f"{BENCHMARK}/Server: not eligible for submission: the run uses the bundled" in text
     in_open = build(rehearsal=False, division="open").all_findings
-    assert [(one.rule, one.text) for one in in_open] == [
+    assert [(finding.rule, finding.text) for finding in in_open] == [
         ("submit/not-official", f"{BENCHMARK}/{name}") for name in ("Offline", "Server")
     ]
     assert not (tmp_path / "tree").exists()
@@ -68,7 +68,7 @@ def test_dummy_runs_recorded_as_vllm_fail_the_sign_off(build: Submit, campaign: 
     outcome = build(rehearsal=False)
     assert outcome.details.signed is not None
     assert outcome.details.signed.outcome == "FAIL"
-    failed = [(found.rule, found.sentence) for found in outcome.details.signed.of("error")]
+    failed = [(finding.rule, finding.sentence) for finding in outcome.details.signed.of("error")]
     assert [(refusal.rule, refusal.found) for refusal in outcome.all_findings] == failed
     assert record(outcome)["signoff"] == record(outcome.details.signed)
     assert not (tmp_path / "tree").exists()
@@ -91,8 +91,8 @@ def test_a_technique_that_fails_the_gate_is_refused(
         for run in (result.performance, result.accuracy):
             edit(run.manifest, asked={"mechanism": mechanism})
     findings = build(division=division).all_findings
-    assert {one.rule for one in findings} == {rule}
-    assert all("see `python main.py gate " in one.fix for one in findings)
+    assert {finding.rule for finding in findings} == {rule}
+    assert all("see `python main.py gate " in finding.fix for finding in findings)
     assert not (tmp_path / "tree").exists()
 
 
@@ -288,7 +288,7 @@ def responses(rewrite: Callable[[list[Json]], list[Json]]) -> Change:
 
 def exchanged(entries: list[Json]) -> list[Json]:
     first, second, *rest = entries
-    places = [{name: one[name] for name in ("seq_id", "qsl_idx")} for one in (first, second)]
+    places = [{name: value[name] for name in ("seq_id", "qsl_idx")} for value in (first, second)]
     return [{**second, **places[0]}, {**first, **places[1]}, *rest]
 
 
@@ -368,11 +368,11 @@ def test_missing_runs_are_named_with_all_other_refusals(build: Submit, campaign:
     shutil.rmtree(campaign.result(BENCHMARK, "Server").accuracy.root)
     shutil.rmtree(campaign.result(BENCHMARK, "Server").audit("TEST06"))
     outcome = build(rehearsal=False)
-    refusals = {(one.rule, one.text) for one in outcome.all_findings}
+    refusals = {(finding.rule, finding.text) for finding in outcome.all_findings}
     assert refusals >= {
         (rule, f"{BENCHMARK}/Server") for rule in ("submit/leg-missing", "submit/not-official", "audit-missing")
     }
-    (missing,) = (one for one in outcome.all_findings if one.rule == "submit/leg-missing")
+    (missing,) = (finding for finding in outcome.all_findings if finding.rule == "submit/leg-missing")
     assert "campaign --config" in missing.fix
 
 
@@ -397,7 +397,7 @@ def test_ineligible_runs_are_reported_before_missing_runs(build: Submit, campaig
     server = campaign.result(BENCHMARK, "Server")
     edit(server.performance.manifest, status="interrupted", exit_code=130, error={"message": "interrupted by SIGINT"})
     unfinished = build(rehearsal=False)
-    assert {one.rule for one in unfinished.all_findings} == {"submit/not-official"}
+    assert {finding.rule for finding in unfinished.all_findings} == {"submit/not-official"}
     assert unfinished.exit_code() == ExitCode.NEGATIVE
     with pytest.raises(ExecutionError, match="SIGINT"):
         build()
@@ -415,7 +415,7 @@ def test_missing_runs_of_a_running_campaign_ask_to_wait(build: Submit, campaign:
     shutil.rmtree(result.audit("TEST06"))
     with campaign.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        findings = {one.rule: one for one in build().all_findings if one.text.endswith("/Server")}
+        findings = {finding.rule: finding for finding in build().all_findings if finding.text.endswith("/Server")}
     for rule in ("submit/leg-missing", "audit-missing"):
         assert "status" in findings[rule].fix
         assert f"process {os.getpid()}" in findings[rule].fix

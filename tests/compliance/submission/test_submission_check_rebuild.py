@@ -73,18 +73,22 @@ def test_a_tree_that_equals_its_runs_has_no_findings(tree: Path, campaign: Campa
 
 
 def test_a_technique_that_fails_the_gate_is_reported(tree: Path, campaign: CampaignDir) -> None:
-    for run in (one for result in results_of(campaign) for one in (result.performance, result.accuracy)):
+    for run in (value for result in results_of(campaign) for value in (result.performance, result.accuracy)):
         edit(run.manifest, asked={"mechanism": {"mechanism": "baseline", "mechanism_variant": "none"}})
-    findings = [one for one in compare_with_runs(tree, campaign.root)[0] if one.rule == "gate/mechanism_misdeclared"]
-    assert {file_text(one) for one in findings} == {f"closed/Org/results/Box/{BENCHMARK}/{name}" for name in SCENARIOS}
-    assert all("technique: effective technique: weight_quantization/fp8_w8a8" in one.found for one in findings)
+    findings = [
+        finding for finding in compare_with_runs(tree, campaign.root)[0] if finding.rule == "gate/mechanism_misdeclared"
+    ]
+    assert {file_text(finding) for finding in findings} == {
+        f"closed/Org/results/Box/{BENCHMARK}/{name}" for name in SCENARIOS
+    }
+    assert all("technique: effective technique: weight_quantization/fp8_w8a8" in finding.found for finding in findings)
 
 
 def test_each_file_that_differs_from_the_runs_is_reported(tree: Path, campaign: CampaignDir) -> None:
     home = tree / "closed/Org"
     offline, server = (home / "results/Box" / BENCHMARK / name for name in ("Offline", "Server"))
     accuracy = offline / "accuracy/accuracy.txt"
-    accuracy.write_text(re.sub(r"'rouge1': '?\d", lambda found: found[0][:-1] + "9", accuracy.read_text()))
+    accuracy.write_text(re.sub(r"'rouge1': '?\d", lambda match: match[0][:-1] + "9", accuracy.read_text()))
     replace_in(offline / "measurements.json", '"weight_data_types": "', '"weight_data_types": "fp4 ')
     with (offline / "user.conf").open("a") as stream:
         stream.write("*.Offline.coalesce_queries = 1\n")
@@ -107,7 +111,9 @@ def test_each_file_that_differs_from_the_runs_is_reported(tree: Path, campaign: 
     changed += [offline / "README.md", server / "TEST06/verify_accuracy.txt", server / "measurements.json"]
     changed += [home / name for name in ("systems/Box.json", "src/mlperf-llama-vllm/main.py", "src/loadgen.py")]
     assert differ == {path.relative_to(tree).as_posix() for path in changed}
-    (system,) = (one for one in findings if one.rule == "runs-differ" and file_text(one).endswith("Box.json"))
+    (system,) = (
+        finding for finding in findings if finding.rule == "runs-differ" and file_text(finding).endswith("Box.json")
+    )
     assert '"accelerators_per_node": "8' in system.found
 
 
@@ -122,8 +128,8 @@ def test_a_description_of_other_weights_is_reported(tree: Path, campaign: Campai
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(row.format("A" * 64).encode())
     findings, _ = compare_with_runs(tree, campaign.root)
-    assert {one.rule for one in findings} == {"runs-differ"}
-    reported = "\n".join(one.found for one in findings)
+    assert {finding.rule for finding in findings} == {"runs-differ"}
+    reported = "\n".join(finding.found for finding in findings)
     assert reported.count("describes weights that the runs did not use") == len(rows), reported
     assert all(Path(name).name in reported for name in rows)
 
@@ -134,7 +140,9 @@ def test_unexpected_files_are_reported(tree: Path, campaign: CampaignDir) -> Non
         path = tree / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("x")
-    assert {file_text(one) for one in compare_with_runs(tree, campaign.root)[0] if one.rule == "runs-differ"} == names
+    assert {
+        file_text(finding) for finding in compare_with_runs(tree, campaign.root)[0] if finding.rule == "runs-differ"
+    } == names
 
 
 def test_a_rehearsal_tree_without_marks_is_reported(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
@@ -156,7 +164,9 @@ def test_a_log_that_matches_no_run_is_reported(tree: Path, campaign: CampaignDir
     detail = tree / "closed/Org/results/Box" / BENCHMARK / "Offline/performance/run_1/mlperf_log_detail.txt"
     detail.write_bytes(detail.read_bytes() + b" ")
     findings, (signed,) = compare_with_runs(tree, campaign.root)
-    assert ("log-not-in-runs", detail.relative_to(tree).as_posix()) in {(one.rule, file_text(one)) for one in findings}
+    assert ("log-not-in-runs", detail.relative_to(tree).as_posix()) in {
+        (finding.rule, file_text(finding)) for finding in findings
+    }
     assert (signed.legs_found, signed.blocks) == (3, True)
     assert "--runs has 3 of 4 runs" in signed.headline
 
@@ -165,7 +175,7 @@ def test_missing_code_of_a_commit_is_reported(tree: Path, campaign: CampaignDir)
     """The commit is missing, so only its absence is reported for the code. The other files are compared."""
     replace_in(tree / "closed/Org/systems/Box.json", '"cooling": "air"', '"cooling": "air" ')
     findings, _ = compare_with_runs(tree, campaign.root, source=None)
-    assert {(one.rule, file_text(one)) for one in findings} == {
+    assert {(finding.rule, file_text(finding)) for finding in findings} == {
         ("runs-unread", "closed/Org/src"),
         ("runs-differ", "closed/Org/systems/Box.json"),
     }
@@ -214,7 +224,7 @@ def test_a_campaign_is_signed_off_as_a_whole(build: Callable[..., Submission], c
     expect_acceptance(build())
     verdict = sign_off("bundle", [campaign.root])
     assert verdict.outcome in ("PASS", "FLAG"), headline(verdict)
-    replayed = {path for one in verdict.all_findings if one.rule == "P-6/replayed" for path in one.files}
+    replayed = {path for finding in verdict.all_findings if finding.rule == "P-6/replayed" for path in finding.files}
     assert len(replayed) == len({run.detail for result in results_of(campaign) for run in Pair(result.root).runs})
 
 

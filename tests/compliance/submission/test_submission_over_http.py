@@ -75,7 +75,7 @@ def test_a_network_tree_has_all_required_files(build: Build, campaign: CampaignD
     verdict = check_submission_tree(tmp_path / "tree", CURRENT_ROUND).verdict
     compare_tree_with_runs(verdict, made_of)
     findings = verdict.all_findings
-    broken = {one.rule for one in findings if one.severity == "error"}
+    broken = {finding.rule for finding in findings if finding.severity == "error"}
     assert broken == {"rehearsal", "accuracy-target"}, findings  # the targets of a tree are official
     (home / "documentation" / "calibration.md").write_bytes(b"")
     assert "tree-documentation" in {
@@ -102,7 +102,7 @@ def test_the_official_checker_accepts_and_refuses_the_same_network_fields(build:
         changed = {key: value for key, value in {**content, **change}.items() if value is not None}
         path.write_text(json.dumps(changed))
         assert message in _official_messages(tmp_path / "tree")
-        assert rule in {one.rule for one in check_submission_tree(tmp_path / "tree", CURRENT_ROUND).findings}
+        assert rule in {finding.rule for finding in check_submission_tree(tmp_path / "tree", CURRENT_ROUND).findings}
         path.write_text(json.dumps(content))
 
 
@@ -167,7 +167,7 @@ def test_an_eligible_run_with_forbidden_servers_is_reported(campaign: CampaignDi
     for changes, broken in (({"official": True, "unofficial_reasons": []}, False), (values, True)):
         set_record(run, changes)
         (part,) = verify_one_result(run.root).parts
-        assert ("record-servers" in {found.rule for found in part.violated}) is broken
+        assert ("record-servers" in {finding.rule for finding in part.violated}) is broken
 
 
 def test_a_declaration_that_contradicts_the_server_is_reported(campaign: CampaignDir) -> None:

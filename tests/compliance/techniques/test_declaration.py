@@ -287,7 +287,7 @@ def test_sign_off_reports_a_declaration_that_contradicts_the_engine(
 ) -> None:
     run = frozen.copy(tmp_path / "off-1", "off-1", *faults)
     verdict = sign_off("harness", [run, frozen("off-acc")])
-    findings = [one for one in verdict.all_findings if one.rule == "gate/mechanism_misdeclared"]
+    findings = [finding for finding in verdict.all_findings if finding.rule == "gate/mechanism_misdeclared"]
     if why is None:
         assert findings == []
         return

@@ -44,11 +44,11 @@ REGISTRIES = load_registries()
 
 
 def judge_at_gate(*rows: dict[str, Any], **options: Any) -> GateVerdict:
-    return judge_rows([judged_row(one) for one in rows], REGISTRIES, **options)
+    return judge_rows([judged_row(row) for row in rows], REGISTRIES, **options)
 
 
 def criteria(*rows: dict[str, Any], **options: Any) -> list[str]:
-    return [failure.slug for one in judge_at_gate(*rows, **options).parts for failure in one.failed]
+    return [failure.slug for part in judge_at_gate(*rows, **options).parts for failure in part.failed]
 
 
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text()) | st.binary()
@@ -86,7 +86,7 @@ def test_a_damaged_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, 
     *flags, issues = validate(fp8(), registries).values()
     assert flags == [None, None, None]
     assert issues[0].startswith(f"registry_load_error: {'cannot read ' * (content is None)}{path}")
-    lossy, plain = (judge_rows([judged_row(one)], registries, strict=True) for one in (fp8(), row()))
+    lossy, plain = (judge_rows([judged_row(value)], registries, strict=True) for value in (fp8(), row()))
     assert (gate_status(lossy), is_closed(lossy)) == ("fail", True)
     assert (gate_status(plain), is_closed(plain)) == ("pass", False)
     assert [registries.compresses(mechanism) for mechanism in ("baseline", "magic")] == [False, True]
@@ -253,7 +253,7 @@ def test_a_planned_row_is_judged_as_if_its_accuracy_run_passes(
     plan = run_plan(engine="vllm", engine_options=options)
     planned = row_of_plan(declared, plan, None, "mlperf_cnndm_rouge", REGISTRIES)
     (gate_row,) = judge_rows([planned], REGISTRIES, division="closed").parts
-    assert [one.slug for one in gate_row.of("error")] == closed
+    assert [finding.slug for finding in gate_row.of("error")] == closed
 
 
 def test_missing_engine_facts_are_not_contradictions(tmp_path: Path) -> None:
@@ -307,7 +307,9 @@ def test_missing_engine_records_make_eligibility_unknown() -> None:
 def test_a_row_without_its_run_is_not_eligible_for_closed() -> None:
     alone = row(kv_cache_dtype="auto", speculative=0, run_id="1", run_directory="/gone", throughput_tok_s=1e9)
     assert not is_closed(judge_at_gate(alone, strict=True))
-    assert [one.slug for one in judge_at_gate(alone, division="closed").parts[0].findings] == ["eligible_in_division"]
+    assert [finding.slug for finding in judge_at_gate(alone, division="closed").parts[0].findings] == [
+        "eligible_in_division"
+    ]
     assert is_closed(judge_at_gate(alone, division="closed", strict=True))
 
 

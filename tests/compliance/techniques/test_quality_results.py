@@ -177,7 +177,7 @@ def test_a_claim_that_contradicts_its_results_file_closes_the_gate(
     outcome = judge_at_gate(change(write_content(tmp_path, PLAIN)))
     assert is_closed(outcome)
     errors = outcome.parts[0].of("error")
-    assert any(sentence in one.sentence for one in errors), errors
+    assert any(sentence in error.sentence for error in errors), errors
     for error in errors:
         content = finding_record(error)
         assert content["found"]
@@ -207,11 +207,11 @@ def test_an_evaluation_without_the_technique_is_noted_for_review(tmp_path: Path,
     outcome = judge_at_gate(supported_row(path, quality_baseline=0.931), strict=True)
     assert not is_closed(outcome)
     assert "evaluated with vllm pretrained=m" in gate_text(outcome)
-    assert len([one for one in outcome.parts[0].of("note") if "results file" in one.text]) == notes
+    assert len([part for part in outcome.parts[0].of("note") if "results file" in part.text]) == notes
 
 
 def test_a_large_declared_loss_is_noted_for_review(tmp_path: Path) -> None:
     outcome = judge_at_gate(supported_row(write_content(tmp_path, {**PLAIN, "value": 0.5}), "-46.3%"), strict=True)
     assert not is_closed(outcome)
-    (review,) = (one for one in outcome.parts[0].of("note") if "results file" in one.text)
+    (review,) = (part for part in outcome.parts[0].of("note") if "results file" in part.text)
     assert (review.found, review.numbers["n"]) == ("-46.29%", 6500)

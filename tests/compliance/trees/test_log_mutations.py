@@ -255,12 +255,12 @@ RESPONSES: dict[str, tuple[str, Change, str]] = {
     "one-response": (GPT, logged("", rb'"data" : "\w+"', lambda _: b'"data" : "%s"' % _LONG), "responses-shared"),
     "audit-one-response": (GPT, logged("TEST09", rb'"data" : "\w+"', lambda _: b'"data" : "%s"' % _LONG),
                            "responses-shared"),
-    "other-length": (GPT, logged("", rb'"token_count" : (\d+)', lambda one: b'"token_count" : 1%s' % one[1]),
+    "other-length": (GPT, logged("", rb'"token_count" : (\d+)', lambda match: b'"token_count" : 1%s' % match[1]),
                      "responses-length"),
-    "other-samples": (SDXL, logged("", rb'"qsl_idx" : (\d+)', lambda one: b'"qsl_idx" : %d' % (63 - int(one[1]))),
+    "other-samples": (SDXL, logged("", rb'"qsl_idx" : (\d+)', lambda match: b'"qsl_idx" : %d' % (63 - int(match[1]))),
                       "log-order"),
     "audit-other-samples": (GPT, logged("TEST09", rb'"qsl_idx" : (\d+)',
-                            lambda one: b'"qsl_idx" : %d' % (63 - int(one[1]))), "audit-order"),
+                            lambda match: b'"qsl_idx" : %d' % (63 - int(match[1]))), "audit-order"),
     "samples-beyond": (STREAMS, logged("", rb'"seq_id" : 3,', lambda _: b'"seq_id" : 300,'), "log-order"),
     "carriage-returns": (RESNET, carriage_returns, "log-line-ends"),
 }  # fmt: skip
@@ -283,7 +283,7 @@ def other_scores(tree: Tree, place: Place) -> None:
 
 def half_the_time(tree: Tree, place: Place) -> None:
     log = tree.performance(place).detail
-    halved = re.sub(rb'"time_ms": ([\d.]+)', lambda found: b'"time_ms": %f' % (float(found[1]) / 2), log.read_bytes())
+    halved = re.sub(rb'"time_ms": ([\d.]+)', lambda match: b'"time_ms": %f' % (float(match[1]) / 2), log.read_bytes())
     log.write_bytes(halved)
 
 
@@ -366,9 +366,11 @@ def findings_of(tree: Tree) -> set[tuple[str, ...]]:
 @pytest.fixture(scope="module")
 def findings_before() -> set[tuple[str, ...]]:
     broken = findings_of(any_tree())
-    broken -= {one for one in broken if one[0] == "log-same-answers"}  # one SUT gives the responses of all benchmarks
+    broken -= {
+        value for value in broken if value[0] == "log-same-answers"
+    }  # one SUT gives the responses of all benchmarks
     # The datasets are small, and the threshold of lengths is not the official one.
-    numbers = {said.partition(" is ")[0] for rule, _, said in broken if rule == "audit-numbers"}
+    numbers = {outcome.partition(" is ")[0] for rule, _, outcome in broken if rule == "audit-numbers"}
     assert numbers == {"num_acc_log_entries", "min threshold"}
     assert not [
         rule
@@ -385,7 +387,9 @@ def test_a_system_with_consistent_names_has_no_findings(tmp_path: Path) -> None:
     shutil.copytree(any_tree().root, tmp_path / "tree")
     tree = Tree(tmp_path / "tree", ROUND)
     described(**_H200)(tree, place_of(tree, GPT))
-    assert not [one for one in check_submission_tree(tree.root, ROUND).findings if one.rule.startswith("system-")]
+    assert not [
+        finding for finding in check_submission_tree(tree.root, ROUND).findings if finding.rule.startswith("system-")
+    ]
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
@@ -394,14 +398,14 @@ def test_each_changed_log_violates_its_rule(name: str, findings_before: set[tupl
     shutil.copytree(any_tree().root, tmp_path / "tree")
     tree = Tree(tmp_path / "tree", ROUND)
     change(tree, place_of(tree, result))
-    assert rule in {found for found, *_ in findings_of(tree) - findings_before}
+    assert rule in {value for value, *_ in findings_of(tree) - findings_before}
 
 
 def test_a_run_of_another_tree_is_reported_as_duplicate(tmp_path: Path) -> None:
     tree = any_tree()
     shutil.copytree(tree.performance(place_of(tree, SDXL)).root, tmp_path / "any" / "layout")
     findings = check_submission_tree(tree.root, ROUND, against=[tmp_path]).findings
-    assert [one.rule for one in findings if str(tmp_path) in one.found] == ["log-duplicate"]
+    assert [finding.rule for finding in findings if str(tmp_path) in finding.found] == ["log-duplicate"]
     with pytest.raises(InputError):
         check_submission_tree(tree.root, ROUND, against=[tmp_path / "nothing"])
 
@@ -417,6 +421,6 @@ def test_audit_responses_may_differ_if_the_scores_are_equal(
     edit_text(audit / SCORES, "TEST PASS", "TEST FAIL")
     for name, score in (("baseline_accuracy.txt", 31.7), ("compliance_accuracy.txt", clip)):
         (audit / "accuracy" / name).write_text(f"{{'FID_SCORE': 23.5, 'CLIP_SCORE': {score}}}")
-    new = {rule: said for rule, _, said in findings_of(tree) - findings_before if rule.startswith("audit-")}
+    new = {rule: outcome for rule, _, outcome in findings_of(tree) - findings_before if rule.startswith("audit-")}
     assert new.keys() == rules
     assert "3 of " in new["audit-fallback"]

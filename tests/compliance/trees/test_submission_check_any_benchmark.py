@@ -59,7 +59,7 @@ def test_rules_that_cannot_be_applied_are_listed_for_each_result(tree: Tree) -> 
     assert rules(checked) == set()
     assert {place.rpartition("/")[2] for place in checked.rules_not_applied} == {"Offline", "Server"}
     for entries in checked.rules_not_applied.values():
-        assert any("performance/power" in one.why and "power-readings" in one.rules for one in entries)
+        assert any("performance/power" in entry.why and "power-readings" in entry.rules for entry in entries)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_another_accuracy_variant_of_a_supported_model_is_judged(tree: Tree) -> 
     folder = tree.scenario(next(tree.places())).parent
     folder.rename(folder.with_name("llama2-70b-99"))
     checked = check_submission_tree(tree.root, ROUNDS["v6.0"])
-    assert not [one.why for one in not_applied(*checked.verdict.all_verdicts) if "not known" in one.why]
+    assert not [verdict.why for verdict in not_applied(*checked.verdict.all_verdicts) if "not known" in verdict.why]
     assert "tree-benchmark" not in rules(checked)
 
 
@@ -176,8 +176,8 @@ def test_a_duplicate_key_is_reported_and_the_other_fields_are_checked(tree: Tree
         for finding in check_submission_tree(tree.root, SHORT).findings
         if finding.rule == "measurements-field"
     ]
-    assert any("'retraining' occurs twice" in said for said in messages)
-    assert any("weight_data_types is missing" in said for said in messages)
+    assert any("'retraining' occurs twice" in message for message in messages)
+    assert any("weight_data_types is missing" in message for message in messages)
 
 
 def test_scores_in_all_files_of_an_accuracy_run_are_equal(tree: Tree) -> None:
@@ -205,7 +205,7 @@ def test_a_missing_log_is_reported(tree: Tree) -> None:
     tree.accuracy(offline).detail.unlink()
     checked = check_submission_tree(tree.root, SHORT)
     assert rules(checked) == {"log-missing"}
-    lacking = {one.why: one.rules for one in checked.rules_not_applied[str(offline)] if one.lacks_input}
+    lacking = {entry.why: entry.rules for entry in checked.rules_not_applied[str(offline)] if entry.lacks_input}
     assert "accuracy-mode" in lacking["accuracy/mlperf_log_detail.txt"]
 
 
@@ -281,5 +281,5 @@ def test_a_tree_that_contains_an_endpoints_run_is_checked_as_tree(short_tree: Tr
     assert is_for_endpoints(folder.parent)
     checked = check_submission_tree(root, short_tree.round)
     assert len(checked.places) == len(list(short_tree.places()))
-    (foreign,) = [found for found in checked.findings if "MLPerf Endpoints" in found.found]
+    (foreign,) = [finding for finding in checked.findings if "MLPerf Endpoints" in finding.found]
     assert (foreign.rule, foreign.severity, foreign.files[0]) == ("tree-unknown", "warning", folder.relative_to(root))

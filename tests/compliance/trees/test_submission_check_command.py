@@ -33,7 +33,7 @@ def tree(tree_copy: Tree) -> Tree:
 
 
 def run(*arguments: object) -> tuple[ExitCode, str]:
-    done = CliRunner().invoke(check, [str(one) for one in arguments], standalone_mode=False)
+    done = CliRunner().invoke(check, [str(argument) for argument in arguments], standalone_mode=False)
     if isinstance(done.exception, HarnessError):
         return done.exception.exit_code, str(done.exception)
     assert done.exception is None, done.output
@@ -103,7 +103,7 @@ def test_power_readings_outside_the_run_are_reported(
         path.parent.mkdir(exist_ok=True)
         if path.name != left_out:
             path.write_text(reading)
-    assert {one.rule for one in check_submission_tree(tree.root, tree.round).findings} == (
+    assert {finding.rule for finding in check_submission_tree(tree.root, tree.round).findings} == (
         {broken_rule} if broken_rule else set()
     )
 

@@ -107,7 +107,7 @@ def test_long_names_and_deep_folders_take_limited_time(tmp_path: Path) -> None:
         write(folder / "measurements.json", json.dumps({"starting_weights_filename": sign * 100_000}).encode())
 
     def work(number: int) -> str:
-        return ",".join(sorted({found.rule for found in check_submission_tree(tmp_path, CURRENT_ROUND).findings}))
+        return ",".join(sorted({finding.rule for finding in check_submission_tree(tmp_path, CURRENT_ROUND).findings}))
 
     with deep_folder(tmp_path / "closed/Example"):
         ((_, output),) = run_in_sandbox(work, 1)

@@ -31,7 +31,7 @@ def checked_of(root: Path, *placed_rules: tuple[Place, str]) -> TreeReport:
     tree, places = Tree(root, ROUNDS["v6.0"]), [ONE, TWO, OTHER]
     for place in places:
         tree.scenario(place).mkdir(parents=True, exist_ok=True)
-    findings = [in_place(tree, *one) for one in placed_rules]
+    findings = [in_place(tree, *placed) for placed in placed_rules]
     return report_of(tree, places, findings)
 
 
@@ -166,15 +166,15 @@ def test_each_rule_of_each_result_is_met_violated_or_not_applied(monkeypatch: py
     tree, _ = trees.short_tree()
     checked = check_submission_tree(tree.root, tree.round)
     catalogued = set(catalog())
-    assert {one.id for one in all_rules().values() if one.id in BY_RUNS} == BY_RUNS
+    assert {rule.id for rule in all_rules().values() if rule.id in BY_RUNS} == BY_RUNS
     for place, part in zip(checked.places, checked.verdict.parts, strict=True):
         entries = checked.rules_not_applied[str(place)]
-        silent = [(one.lacks_input, one.why, rule) for one in entries for rule in one.rules]
+        silent = [(entry.lacks_input, entry.why, rule) for entry in entries for rule in entry.rules]
         rules = {rule for *_, rule in silent}
         assert len(rules) == len(silent)
         assert rules < catalogued
         kept = catalogued - rules
-        assert kept <= {rule for one in (*part.all_verdicts, checked.verdict) for rule in one.applied}
+        assert kept <= {rule for verdict in (*part.all_verdicts, checked.verdict) for rule in verdict.applied}
         assert {"perf-validity", "perf-cut-short", "log-summary", "accuracy-target", "test06-length", "tree-unknown",
                 "log-duplicate", "scenario-set"} <= kept  # fmt: skip
         whys = {rule: (lacks_input, why) for lacks_input, why, rule in silent}

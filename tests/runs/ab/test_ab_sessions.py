@@ -35,8 +35,8 @@ def test_a_shorter_tpot_is_faster() -> None:
 def test_a_longer_ttft_is_found_and_the_tpot_is_equal() -> None:
     slow = Planted(ttft=lambda times: np.full_like(times, 1.06))
     results = [session(SimulatedMachine(seed), Planted(), slow).last for seed in range(10)]
-    assert sum(one["TTFT mean"].verdict == "slower" for one in results) >= 9
-    assert sum(one["TPOT mean"].verdict == "equal" for one in results) >= 9
+    assert sum(result["TTFT mean"].verdict == "slower" for result in results) >= 9
+    assert sum(result["TPOT mean"].verdict == "equal" for result in results) >= 9
 
 
 def test_a_longer_tail_is_found_in_p99_and_the_means_are_equal() -> None:
@@ -44,8 +44,8 @@ def test_a_longer_tail_is_found_in_p99_and_the_means_are_equal() -> None:
         session(SimulatedMachine(seed), Planted(), Planted(tail=0.3), qps=20, max_time_s=900, stops=False).last
         for seed in range(5)
     ]
-    assert sum(one["TPOT p99"].verdict == "slower" for one in results) >= 4
-    assert all(abs(one["TPOT mean"].change) < 0.01 for one in results)
+    assert sum(result["TPOT p99"].verdict == "slower" for result in results) >= 4
+    assert all(abs(result["TPOT mean"].change) < 0.01 for result in results)
 
 
 def test_a_change_that_grows_is_stated_for_both_halves() -> None:
@@ -82,7 +82,7 @@ def test_foreign_load_in_one_block_does_not_decide() -> None:
 
 def test_three_systems_are_compared_with_the_base() -> None:
     steps = session(SimulatedMachine(3), Planted(), Planted(), constant(1.1)).steps
-    verdicts = {one.system: one.verdict for one in steps[-1] if one.quantity == "TPOT mean"}
+    verdicts = {step.system: step.verdict for step in steps[-1] if step.quantity == "TPOT mean"}
     assert verdicts == {1: "equal", 2: "slower"}
 
 

@@ -40,7 +40,7 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def broken(run: RunDir) -> list[tuple[str, str]]:
-    return [(one.name, one.state) for one in broken_files(run, read_attestation(run))]
+    return [(broken_file.name, broken_file.state) for broken_file in broken_files(run, read_attestation(run))]
 
 
 def test_an_unchanged_run_matches_its_attestation(run: RunDir) -> None:
@@ -67,7 +67,7 @@ def test_the_envelope_follows_dsse_and_in_toto(run: RunDir) -> None:
         "digest": {"sha256": sha256_of(run.manifest)},
         "annotations": {"size": run.manifest.stat().st_size},
     } in statement["subject"]
-    assert {one["name"] for one in statement["subject"]} == run.own_names - {"audit.config"} | {"replicas/0.log"}
+    assert {record["name"] for record in statement["subject"]} == run.own_names - {"audit.config"} | {"replicas/0.log"}
     assert statement["predicateType"] == "urn:mlperf-llama-vllm:leg:v1"
     assert statement["predicate"] == {"record_version": 3, "harness_commit": "abc", "previous": None}
     (signature,) = envelope["signatures"]
@@ -107,7 +107,9 @@ def test_an_attestation_without_sizes_is_compared_by_hashes(run: RunDir) -> None
     assert list(broken_files(run, earlier)) == []
     with run.engine_log.open("r+b") as stream:
         stream.truncate(2**40)
-    assert [(one.name, one.state) for one in broken_files(run, earlier)] == [("engine.log", "changed")]
+    assert [(broken_file.name, broken_file.state) for broken_file in broken_files(run, earlier)] == [
+        ("engine.log", "changed")
+    ]
 
 
 def test_missing_and_added_files_are_reported(run: RunDir) -> None:
@@ -153,7 +155,7 @@ BAD_SIGNATURE = "the signature is not by key"
         (lambda _: [], "is not a JSON object"),
         (lambda _: {"schema_version": 1, "sealed_ns": 1, "files": {}}, "not the attestation of a run: payload"),
         (with_envelope_fields(signatures=[]), "signatures"),
-        (lambda one: {**one, "signatures": one["signatures"] * 2}, "signatures"),
+        (lambda record: {**record, "signatures": record["signatures"] * 2}, "signatures"),
         (with_envelope_fields(payload="!"), BAD_SIGNATURE),
         (with_envelope_fields(payload=base64.b64encode(b"{}").decode()), BAD_SIGNATURE),
         (
@@ -163,14 +165,17 @@ BAD_SIGNATURE = "the signature is not by key"
         (signed(sig="AAAA"), BAD_SIGNATURE),
         (signed(keyid="ab" * 32), BAD_SIGNATURE),
         (signed(keyid="mine"), "keyid"),
-        (with_statement_fields(lambda one: one.update(_type="https://in-toto.io/Statement/v0.1")), "_type"),
+        (with_statement_fields(lambda value: value.update(_type="https://in-toto.io/Statement/v0.1")), "_type"),
         (
-            with_statement_fields(lambda one: one.update(predicateType="https://slsa.dev/provenance/v1")),
+            with_statement_fields(lambda value: value.update(predicateType="https://slsa.dev/provenance/v1")),
             "predicateType",
         ),
-        (with_statement_fields(lambda one: one["subject"][0].pop("digest")), "subject.0.digest"),
-        (with_statement_fields(lambda one: one["subject"].append(one["subject"][0])), "contains a file name twice"),
-        (with_statement_fields(lambda one: one.update(predicate={})), "predicate.record_version"),
+        (with_statement_fields(lambda record: record["subject"][0].pop("digest")), "subject.0.digest"),
+        (
+            with_statement_fields(lambda record: record["subject"].append(record["subject"][0])),
+            "contains a file name twice",
+        ),
+        (with_statement_fields(lambda value: value.update(predicate={})), "predicate.record_version"),
     ],
 )
 def test_invalid_attestations_are_refused(run: RunDir, change: Callable[[Json], object], message: str) -> None:
@@ -204,7 +209,7 @@ def test_the_key_is_created_once_with_private_permissions(tmp_path: Path, monkey
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with ThreadPoolExecutor(8) as pool:
         signers = list(pool.map(lambda _: load_signer(None), range(8)))
-    assert len({one.public_key.keyid for one in signers}) == 1
+    assert len({signer.public_key.keyid for signer in signers}) == 1
     (key,) = (tmp_path / "config").rglob("*.*")
     assert key == tmp_path / "config" / "mlperf-llama-vllm" / "signing-key.pem"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600

@@ -66,10 +66,10 @@ def test_saturated_runs_are_omitted_and_a_lost_best_rate_is_slower() -> None:
     assert comparison.lines[0] == (
         "best rate within limits: 36 → none queries/s: slower; slow is saturated at 10 queries/s"
     )
-    assert [one.name for one in comparison.measures] == ["Offline"]
+    assert [measure.name for measure in comparison.measures] == ["Offline"]
     omitted = "latencies at 10, 20, 30, 36 queries/s are not compared, because slow is saturated"
     assert any(line.startswith(omitted) for line in comparison.lines)
-    assert [one.name for one in comparison.slower_than(0.99)] == ["best rate within limits"]
+    assert [value.name for value in comparison.slower_than(0.99)] == ["best rate within limits"]
     assert compare_pair(slow, fast).slower_than(0.0) == []
 
 
@@ -163,7 +163,7 @@ def test_a_faster_first_token_is_an_improvement() -> None:
         return record.model_copy(update={"runs": runs})
 
     comparison = compare_pair(bench("a"), with_faster_first_token(bench("b")))
-    assert [one.name for one in comparison.measures if one.is_different] == ["mean TTFT at 4 equal loads"]
+    assert [measure.name for measure in comparison.measures if measure.is_different] == ["mean TTFT at 4 equal loads"]
     assert "ms (-16.7%; median +0.0%): faster; mean TTFT of 4 equal runs" in comparison.sentence
     assert comparison.slower_than(0) == []
 
@@ -195,7 +195,9 @@ def count_different_pairs(speed: float, *, of_run: float, like: bool, repeats: i
         rates = list(dict.fromkeys(run.asked_qps for run in base.runs)) if like else ()
         candidate = simulate_bench("b", speed=speed, noise=0.05, rng=rng, of_run=of_run, like=rates, repeats=repeats)
         comparison = compare_pair(base, candidate)
-        count += any(one is not None and one.is_different for one in (comparison.best, *comparison.measures))
+        count += any(
+            measure is not None and measure.is_different for measure in (comparison.best, *comparison.measures)
+        )
     return count
 
 

@@ -62,9 +62,9 @@ def test_a_healthy_run_of_a_minute_is_steady(queries: int, latency_s: float) -> 
 def test_healthy_runs_are_rarely_called_saturated() -> None:
     for queries, use, saturated, unclear in ((24, 0.5, 1, 4), (64, 0.75, 4, 4), (130, 0.75, 2, 4), (662, 0.75, 1, 1)):
         verdicts = [simulate_minute(queries, use, seed) for seed in range(200)]
-        assert sum(one.saturated for one in verdicts) <= saturated
-        assert sum(one.unclear for one in verdicts) <= unclear
-        assert sum(not one.steady for one in verdicts) <= 4
+        assert sum(verdict.saturated for verdict in verdicts) <= saturated
+        assert sum(verdict.unclear for verdict in verdicts) <= unclear
+        assert sum(not verdict.steady for verdict in verdicts) <= 4
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_healthy_runs_are_rarely_called_saturated() -> None:
 def test_an_overload_is_detected_by_the_growth_of_open_queries(queries: int, use: float) -> None:
     assert simulate_minute(queries, use).saturated  # with arrivals of LoadGen
     verdicts = [simulate_minute(queries, use, seed) for seed in range(20 if queries < 1000 else 2)]
-    assert sum(one.saturated for one in verdicts) >= 0.6 * len(verdicts)
-    assert sum(one.saturated or one.unclear for one in verdicts) >= 0.7 * len(verdicts)
+    assert sum(verdict.saturated for verdict in verdicts) >= 0.6 * len(verdicts)
+    assert sum(verdict.saturated or verdict.unclear for verdict in verdicts) >= 0.7 * len(verdicts)
 
 
 def test_an_overload_of_three_percent_is_detected_with_many_queries() -> None:
     verdicts = [simulate_minute(20_000, 1.03, seed) for seed in range(4)]
-    assert all(one.saturated or one.unclear for one in verdicts)
+    assert all(verdict.saturated or verdict.unclear for verdict in verdicts)
 
 
 def test_a_burst_is_not_saturation() -> None:

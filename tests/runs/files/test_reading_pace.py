@@ -83,7 +83,7 @@ def table(cells: int, text: str = "a text", **more: list[Any]) -> pyarrow.Table:
 
 
 def numbered_table(cells: int) -> pyarrow.Table:
-    texts = [f"text {one}" for one in range(cells)]
+    texts = [f"text {number}" for number in range(cells)]
     return pyarrow.table({"article": texts, "highlights": texts})
 
 
@@ -91,9 +91,9 @@ def numbered_table(cells: int) -> pyarrow.Table:
 PARQUET: dict[str, Callable[[Path, int], None]] = {
     "one text": lambda path, size: write_table(table(3 * size), path),
     "row groups": lambda path, size: write_table(table(size // 2), path, row_group_size=10),
-    "wide": lambda path, size: write_table(table(1, **{f"c{one}": [1] for one in range(size // 20)}), path),
+    "wide": lambda path, size: write_table(table(1, **{f"c{number}": [1] for number in range(size // 20)}), path),
     "nested": lambda path, size: write_table(
-        table(1, **{"s": [{f"c{one}": [[1]] for one in range(size // 20)}]}), path
+        table(1, **{"s": [{f"c{number}": [[1]] for number in range(size // 20)}]}), path
     ),
     "deep": lambda path, size: write_table(
         table(1).append_column("d", pyarrow.array([None], deep_list(size // 1500))), path
@@ -105,7 +105,7 @@ PARQUET: dict[str, Callable[[Path, int], None]] = {
     ),
     "long texts": lambda path, size: write_table(table(10, "x" * 50 * size), path, use_dictionary=False),
     "metadata, keys": lambda path, size: write_table(
-        table(1).replace_schema_metadata({f"key {one}": "value" for one in range(size)}), path
+        table(1).replace_schema_metadata({f"key {number}": "value" for number in range(size)}), path
     ),
     "metadata, one": lambda path, size: write_table(
         table(1).replace_schema_metadata({"huggingface": "[" * 50 * size}), path
@@ -139,12 +139,12 @@ def split(pattern: str) -> str:
 
 def config(size: int = 0, **more: Any) -> str:
     """Return a tokenizer_config.json with the added tokens of tokenizer.json."""
-    listed = {str(one): {k: v for k, v in token(one).items() if k != "id"} for one in range(10, 10 + size)}
+    listed = {str(number): {k: v for k, v in token(number).items() if k != "id"} for number in range(10, 10 + size)}
     return json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": listed, **more})
 
 
 def added(size: int) -> list[dict[str, Any]]:
-    return [token(one) for one in range(10, 10 + size)]
+    return [token(number) for number in range(10, 10 + size)]
 
 
 # tokenizer.json, tokenizer_config.json and special_tokens_map.json of a given size
@@ -152,10 +152,11 @@ TOKENIZERS: dict[str, Callable[[int], tuple[str, str, str]]] = {
     "merges": lambda size: (bpe(size), config(), "{}"),
     "added tokens": lambda size: (bpe(added_tokens=added(size)), config(), "{}"),
     "added tokens, one text": lambda size: (
-        bpe(added_tokens=[token(one, "x") for one in range(10, size)]), config(), "{}",
+        bpe(added_tokens=[token(number, "x") for number in range(10, size)]), config(), "{}",
     ),
     "added tokens, prefixes": lambda size: (
-        bpe(added_tokens=[token(100 + one, "x" * one) for one in range(1, int(size**0.5) * 3)]), config(), "{}",
+        bpe(added_tokens=[token(100 + number, "x" * number) for number in range(1, int(size**0.5) * 3)]),
+        config(), "{}",
     ),
     "pattern": lambda size: (split("(?:a|bc)" * size), config(), "{}"),
     "pattern, look-behind": lambda size: (split("(?<=a|bc|def)" * size), config(), "{}"),
@@ -172,7 +173,7 @@ TOKENIZERS: dict[str, Callable[[int], tuple[str, str, str]]] = {
     "added_tokens_decoder": lambda size: (bpe(added_tokens=added(size // 3)), config(size // 3), "{}"),
     "added_tokens_decoder, for transformers": lambda size: (bpe(), config(size // 20, add_bos_token=False), "{}"),
     "special tokens": lambda size: (
-        bpe(), config(), json.dumps({"additional_special_tokens": [f"<{one}>" for one in range(size // 60)]}),
+        bpe(), config(), json.dumps({"additional_special_tokens": [f"<{number}>" for number in range(size // 60)]}),
     ),
     "special tokens, deep": lambda size: (bpe(), config(), '{"pad_token": ' + "[" * 50 * size),
 }  # fmt: skip

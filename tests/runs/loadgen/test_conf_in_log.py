@@ -19,4 +19,4 @@ def test_values_are_compared_as_loadgen_reads_them(loadgen_runs: LoadgenRuns) ->
     detail = read_detail(loadgen_runs["server"].detail)
     text = "*.Server.ttft_latency = 0xEA60\n*.*.use_token_latencies = 1.0\n*.*.sample_concatenate_permutation = 2\n"
     unequal = mismatches(stored_lines(text), [KEY], detail, {"target_qps"})
-    assert [one.key for one in unequal] == ["sample_concatenate_permutation"]  # LoadGen takes 2 for off
+    assert [value.key for value in unequal] == ["sample_concatenate_permutation"]  # LoadGen takes 2 for off

@@ -153,7 +153,7 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize(
-    ("scenario", "key"), [(scenario, key) for key, one in BENCHMARKS.items() for scenario in one.scenarios]
+    ("scenario", "key"), [(scenario, key) for key, value in BENCHMARKS.items() for scenario in value.scenarios]
 )
 def test_defaults_equal_those_compiled_into_loadgen(scenario: Scenario, key: str, tmp_path: Path) -> None:
     conf = tmp_path / "user.conf"

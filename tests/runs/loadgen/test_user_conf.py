@@ -141,7 +141,9 @@ def test_valid_lines_are_accepted_with_their_values(name: str) -> None:
     text, values = ACCEPTED[name]
     judged = judge(text)
     judged.refuse()
-    of_scenario = [one for one in judged.settings if one.scenario in ("*", "Server") or name.endswith("single-stream")]
+    of_scenario = [
+        setting for setting in judged.settings if setting.scenario in ("*", "Server") or name.endswith("single-stream")
+    ]
     assert values.items() <= {setting.key: setting.value for setting in reversed(of_scenario)}.items()
     assert bool(values) == bool(of_scenario)
 

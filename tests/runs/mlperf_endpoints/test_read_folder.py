@@ -120,7 +120,7 @@ def test_warm_up_and_unfinished_requests_are_not_counted(tmp_path: Path) -> None
 )
 def test_inconsistent_events_are_kept_for_findings(tmp_path: Path, change: Callable[[Lines], Lines], what: str) -> None:
     odd = Events(_folder(tmp_path / "run", change([*LINES])) / EVENTS).odd
-    assert any(found.startswith(what) for found in odd)
+    assert any(value.startswith(what) for value in odd)
 
 
 @pytest.mark.parametrize(

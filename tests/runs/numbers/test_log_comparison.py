@@ -135,7 +135,7 @@ def test_edited_requests_contradict_the_log(copied_run: Copy, name: str) -> None
     assert "output tokens" in {item.name for item in disagreements_of(run)}
     edit_requests(run, 3, sample_index=1_000)
     names = [item.name for item in derive_result(FinishedRun(run)).disagreements]
-    assert [one for one in names if one.startswith("sample index")] == [
+    assert [name for name in names if name.startswith("sample index")] == [
         f"sample index at seq 3 ({source}; 1 differ)"
         for source in (*([] if name.endswith("no-trace") else ["trace"]), "replay of the seeds")
     ]

@@ -26,7 +26,7 @@ def observed_clients(sent_ms: list[float], told_ms: float | None, tokens: int = 
         for p99_ms in sent_ms
     ]
     observation = Observed.model_validate(observed())
-    observation.engines = [EngineSeen.model_construct(client=one, query_times=None) for one in clients]
+    observation.engines = [EngineSeen.model_construct(client=client, query_times=None) for client in clients]
     observation.read_to_loadgen = None if told_ms is None else LatenessSummary(count=10, p99_ms=told_ms)
     return observation
 

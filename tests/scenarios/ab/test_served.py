@@ -30,7 +30,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def are_gone() -> bool:
-    return not any(PROGRAM in (one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"]))
+    return not any(PROGRAM in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
 
 
 def test_a_bench_starts_one_server_and_stops_it(run_main: RunMain, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_served_systems_take_turns(run_main: RunMain, tmp_path: Path) -> None:
     assert (record.status, record.method) == ("complete", "turns")
     assert [block.systems for block in record.blocks] == [[0], [1]]
     assert record.blocks[0].first_row == record.blocks[1].first_row
-    (change,) = [one for one in record.changes if one.quantity == "TPOT mean"]
+    (change,) = [change for change in record.changes if change.quantity == "TPOT mean"]
     assert change.change > 0.5
     assert are_gone()
 
@@ -79,7 +79,7 @@ def test_running_servers_are_measured_together_and_a_slowdown_fails(tmp_path: Pa
         content = api.ab(base.url, changed.url, *map(str, LENGTHS), "--max-time", "30s", "--fail-if-slower", "3%", "-o",
                          tmp_path / "ab")  # fmt: skip
     assert content["method"] == "interleaved"
-    change = next(one for one in content["changes"] if one["quantity"] == "TPOT mean")
+    change = next(change for change in content["changes"] if change["quantity"] == "TPOT mean")
     assert (change["verdict"], change["change"] > 0.5) == ("slower", True)
     block = content["blocks"][0]
     assert block["systems"] == [0, 1]
@@ -94,6 +94,6 @@ def test_a_server_against_itself_is_not_different_and_a_complete_comparison_is_p
         run_main(*words)
         again = run_main(*words)
     record = read_ab_record(tmp_path / "ab" / AB_FILE)
-    assert [one.quantity for one in record.changes if one.verdict in ("faster", "slower")] == []
+    assert [change.quantity for change in record.changes if change.verdict in ("faster", "slower")] == []
     assert len(record.blocks) == 1
     assert record.sentences[0] in again.stdout

@@ -23,7 +23,7 @@ def test_options_of_one_name_have_one_type() -> None:
         for option in options_of(test.options, AuditOptions.model_fields):
             assert isinstance(option, click.Option)
             kinds[option.name].add((option.is_flag, option.multiple))
-    assert all(len(found) == 1 for found in kinds.values()), kinds
+    assert all(len(kind) == 1 for kind in kinds.values()), kinds
     assert all_options().own().keys() == kinds.keys()
 
 
@@ -85,8 +85,8 @@ def test_each_audit_of_a_campaign_has_its_own_options(tmp_path: Path) -> None:
         "- test: output_caching\n  sample-index: 3,5\n- test: output_length\n  threshold: 0.2\n- TEST06\n"
     )
     audits = [run.audit for run in load_campaign(file, {}).runs if run.audit is not None]
-    assert [type(one) for one in audits] == [AUDITS[one.test].options for one in audits]
-    assert [one.model_dump(exclude_unset=True) for one in audits] == [
+    assert [type(audit) for audit in audits] == [AUDITS[audit.test].options for audit in audits]
+    assert [audit.model_dump(exclude_unset=True) for audit in audits] == [
         {"test": "output_caching", "sample_index": (3, 5)},
         {"test": "output_length", "threshold": 0.2},
         {"test": "TEST06"},

@@ -45,8 +45,8 @@ def test_each_template_belongs_to_an_audit() -> None:
 def test_each_template_has_the_settings_of_its_audit(name: str, run_main: RunMain, tmp_path: Path) -> None:
     path, spec = FOLDER / f"{name}.config", spec_of(name)
     settings = read_stored(path)
-    assert {one.model for one in settings} == {one.scenario for one in settings} == {"*"}
-    assert {one.key: int(one.value) for one in settings} == dict(spec.settings)
+    assert {setting.model for setting in settings} == {setting.scenario for setting in settings} == {"*"}
+    assert {setting.key: int(setting.value) for setting in settings} == dict(spec.settings)
     for benchmark in BENCHMARKS.values():
         for scenario in benchmark.scenarios:
             judged = check_conf(read_conf_text(path, ""), path, benchmark, scenario, audit=True)

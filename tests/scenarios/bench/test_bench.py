@@ -326,11 +326,11 @@ def test_a_killed_bench_of_real_runs_continues_after_its_engine_ended(tmp_path: 
 
     until(lambda: has_runs(1), "the first run", process=killed.process)
     (log,) = folder.glob("engine.log")
-    holders = [one for one in psutil.process_iter() if log in _files(one)]
+    holders = [process for process in psutil.process_iter() if log in _files(process)]
     assert holders
     killed.process.send_signal(signal.SIGKILL)
     killed.wait()
-    until(lambda: not any(_is_alive(one) for one in holders), "the end of the engine")
+    until(lambda: not any(_is_alive(holder) for holder in holders), "the end of the engine")
 
     resumed = start_main(*command)
     # This file appears when the engine is ready. An engine that ends between two runs is replaced without a failure.
@@ -360,7 +360,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 def _files(process: psutil.Process) -> list[Path]:
     try:
-        return [Path(one.path) for one in process.open_files()]
+        return [Path(open_file.path) for open_file in process.open_files()]
     except psutil.Error:
         return []
 

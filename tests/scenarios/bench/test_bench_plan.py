@@ -256,7 +256,7 @@ def test_option_names_of_other_benchmarks_are_accepted(
     monkeypatch.setattr("scenarios.bench.load.load_bench", load)
     for line in lines.split("|"):
         assert main(["bench", *line.split()]) == 2
-    assert [str(one.get(field)) for one in calls] == [value] * (lines.count("|") + 1)
+    assert [str(call.get(field)) for call in calls] == [value] * (lines.count("|") + 1)
 
 
 # Servers --------------------------------------------------------------------------------------------------------------

@@ -80,7 +80,10 @@ class SmallCampaign:
         runs = [RunDir(path.parent) for path in self.place.root.rglob("seal.json")]
         runs.sort(key=lambda run: read_manifest(run.manifest).start_time_ns or 0)
         statements = [read_attestation(run) for run in runs]
-        assert [one.predicate.previous for one in statements] == [None, *(one.digest for one in statements[:-1])]
+        assert [statement.predicate.previous for statement in statements] == [
+            None,
+            *(statement.digest for statement in statements[:-1]),
+        ]
         assert list(chained(runs)) == []
         return len(statements)
 

@@ -33,11 +33,11 @@ def test_each_run_below_a_directory_is_anchored(campaign: Path, tmp_path: Path) 
     finished = run_here("anchor", campaign, campaign / "Offline", "--ledger", ledger, "--json")
     assert finished.code == 0, finished.stderr
     anchors = json.loads(finished.stdout)["answer"]["anchors"]
-    assert [Path(one["run"]).relative_to(campaign).as_posix() for one in anchors] == [
+    assert [Path(anchor["run"]).relative_to(campaign).as_posix() for anchor in anchors] == [
         "Offline/accuracy", "Offline/performance/run_1", "discarded/1-accuracy",
     ]  # fmt: skip
-    assert {one["key"] for one in anchors} == {SIGNER.public_key.keyid}
-    assert list(read_ledger(ledger)) == [one["digest"] for one in anchors]
+    assert {anchor["key"] for anchor in anchors} == {SIGNER.public_key.keyid}
+    assert list(read_ledger(ledger)) == [anchor["digest"] for anchor in anchors]
     before = (ledger / LEDGER_NAME).read_bytes()
     again = run_here("anchor", campaign, "--ledger", ledger)
     assert (again.code, again.stdout.count("anchored at")) == (0, 3)

@@ -38,7 +38,7 @@ def test_benches_are_named_by_label_and_by_directory() -> None:
     done = run_compare("a", Path("output/bench-b"), "c", "--json")
     assert done.code == 0
     content = json.loads(done.stdout)["answer"]
-    assert [one["label"] for one in content["against"]] == ["b", "c"]
+    assert [entry["label"] for entry in content["against"]] == ["b", "c"]
     folder = Path("output/compare-a-b-c")
     written = json.loads((folder / "compare.json").read_text())
     assert content == {**written, "page": str(folder / "compare.html")}
@@ -46,7 +46,7 @@ def test_benches_are_named_by_label_and_by_directory() -> None:
     assert content["against"][0]["sentence"].startswith(
         "b against a: best rate within limits: 36 → 48.5 queries/s (+34.7%): faster"
     )
-    assert all(line in page for one in content["against"] for line in one["lines"])
+    assert all(line in page for entry in content["against"] for line in entry["lines"])
     assert "<script" not in page
 
 

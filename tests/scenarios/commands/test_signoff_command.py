@@ -76,9 +76,9 @@ def test_remeasured_runs_of_both_sides_are_signed_off(run_main: RunMain, tmp_pat
     for name in names:
         new = read_manifest(RunDir(folder / name).manifest)
         assert new.plan.engine_options == started[name].plan.engine_options
-        assert (new.start_time_ns or 0) > max(one.start_time_ns or 0 for one in started.values())
+        assert (new.start_time_ns or 0) > max(value.start_time_ns or 0 for value in started.values())
         assert verdict["log_sha256"][str(folder / name)] != digests(aside[name])
-    assert [one["rule"] for one in json.loads(mend.read_bytes())["to_mend"]] == verdict["flags"]
+    assert [load["rule"] for load in json.loads(mend.read_bytes())["to_mend"]] == verdict["flags"]
 
 
 def test_a_moved_dataset_can_be_named(run_main: RunMain, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_remeasuring_ends_with_the_first_verdict_that_requires_no_repetition(
     )
     assert [path.name for path in ran] == ["srv-1", "cand-1", "srv-2", "cand-2"]  # in turn
     assert (rounds, action(still)) == (1, "remeasure")
-    assert [one.slug for one in still.findings] == ["noisy_baseline", "baseline_imperfect"]
+    assert [finding.slug for finding in still.findings] == ["noisy_baseline", "baseline_imperfect"]
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,10 @@ def test_remeasuring_ends_with_the_first_verdict_that_requires_no_repetition(
 def test_a_busy_host_requires_repetitions(monkeypatch: pytest.MonkeyPatch, rules: list[str], rounds: int) -> None:
     monkeypatch.setattr("scenarios.audit.remeasure._performance_runs", lambda _: {})
     findings = [Finding(rule, find_rule(rule).severity, "text") for rule in rules]
-    findings = [replace(one, severity="warning") if one.rule == "B-4/contended" else one for one in findings]
-    verdicts = [SignOff(found, details=SignOffDetails("baseline", 0.5, "open")) for found in (findings, [])]
+    findings = [
+        replace(finding, severity="warning") if finding.rule == "B-4/contended" else finding for finding in findings
+    ]
+    verdicts = [SignOff(value, details=SignOffDetails("baseline", 0.5, "open")) for value in (findings, [])]
     assert remeasured(sign_off_with_verdicts(verdicts), [Path()], [], 3, Console(), lambda _: None)[1] == rounds
 
 
@@ -252,7 +254,7 @@ def test_a_verdict_is_written_beside_the_candidate_and_into_the_ledger(runs: Fro
     assert second["sha256"] == after["ss-fast-1/signoff_patch.json"]
     assert {**second, "time": ""} == {
         "time": "", "file": file.name, "sha256": second["sha256"], "audit_scope": "patch", "short_name": "ss-1",
-        "verdict": "PASS", "action": "pass", "ref": [str(one) for one in ref], "cand": [str(one) for one in cand],
+        "verdict": "PASS", "action": "pass", "ref": [*map(str, ref)], "cand": [*map(str, cand)],
     }  # fmt: skip
     assert first["sha256"] == second["sha256"]  # the verdict on the same runs is equal
     # The files are not part of the attestation of the run.
@@ -298,6 +300,6 @@ def test_feedback_names_the_most_severe_findings_first() -> None:
         stated("P-5/same_process", "text"),
     ]
     verdict = SignOff(reasons, details=SignOffDetails("baseline", 0.5, "open"))
-    assert [one["rule"].split("/")[0] for one in feedback(verdict)["to_mend"]] == ["P-5", "B-2"]
+    assert [finding["rule"].split("/")[0] for finding in feedback(verdict)["to_mend"]] == ["P-5", "B-2"]
     verdict.error = ExecutionError("ValueError")
     assert (feedback(verdict)["to_mend"], feedback(verdict)["verdict"]) == ([], None)

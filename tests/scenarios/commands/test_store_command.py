@@ -181,7 +181,7 @@ def test_a_repeated_run_has_only_the_audits_of_its_result(call: Any, db: Path, t
 
     def stored(run: Path) -> object:
         call("store", "ingest", "--db", db, run, "--replace")
-        (row,) = [one for one in exported_rows(call, db) if one["run_directory"] == str(run)]
+        (row,) = [exported_row for exported_row in exported_rows(call, db) if exported_row["run_directory"] == str(run)]
         return row["audits"]
 
     assert stored(repeat.root) == '{"TEST06":"PASS"}'
@@ -194,7 +194,7 @@ def test_rows_are_queried_exported_and_summarized(call: Any, runs: DummyRuns, db
     assert "1 run\n" in call("store", "query", "--db", db, "--where", "scenario=Offline")[1]
     shown = run_here("store", "query", "--db", db, "--group-by", "scenario,mechanism", "--json").stdout
     groups = json.loads(shown)["answer"]["rows"]
-    assert {one["scenario"]: one["runs"] for one in groups} == {"Offline": 1, "SingleStream": 1}
+    assert {group["scenario"]: group["runs"] for group in groups} == {"Offline": 1, "SingleStream": 1}
     code, text = call("store", "query", "--db", db, "--group-by", "colour")
     assert code == 2
     assert "mechanism_variant" in text  # the message lists the existing IDs
@@ -216,7 +216,7 @@ def test_rows_are_compared_by_their_ids(call: Any, runs: DummyRuns, db: Path) ->
     assert (code, text.splitlines()[0], text.endswith("\n\n")) == (0, "same conditions", False)
     compared = run_here("store", "compare", "--db", db, first, second, "--json")
     assert compared.code == 1
-    assert "scenario" in {one["name"] for one in json.loads(compared.stdout)["answer"]["conditions"]}
+    assert "scenario" in {condition["name"] for condition in json.loads(compared.stdout)["answer"]["conditions"]}
     assert call("store", "compare", "--db", db, first, "nothing")[0] == 2
 
 

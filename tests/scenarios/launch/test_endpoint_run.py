@@ -133,7 +133,7 @@ def test_control_characters_from_a_server_are_escaped(
     assert r"serves model model\x1b]0;owned\x07\x9b2J, and" in finished[0].stdout
     run = tmp_path / "run"
     finished += [run_here(command, run) for command in ("verify", "report", "status", "results")]
-    texts = [text for one in finished for text in (one.stdout, one.stderr)]
+    texts = [text for value in finished for text in (value.stdout, value.stderr)]
     texts += [path.read_text() for path in (run / "report.html", run / "verify_performance.txt")]
     assert not [text for text in texts if any(sign in text for sign in "\x1b\x07\x9b")]
 
@@ -263,7 +263,7 @@ def _started_servers(*programs: str) -> tuple[str, list[str]]:
 def _wait_for_their_end(urls: str) -> None:
     for url in urls.split(","):
         address = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
-        until(lambda there=address: socket.socket().connect_ex(there) != 0, "the server's end")
+        until(lambda value=address: socket.socket().connect_ex(value) != 0, "the server's end")
 
 
 def test_started_servers_end_with_the_run(

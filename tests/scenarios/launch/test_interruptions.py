@@ -155,7 +155,9 @@ def test_a_stopped_run_process_fails_the_run(start_main: StartMain, tmp_path: Pa
 def test_a_signal_interrupts_a_run_without_its_guardian(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     started = started_until("running", start_main, out, {})
-    guardians = [one for one in psutil.Process(started.process.pid).children() if one.cmdline()[:1] == ["/bin/sh"]]
+    guardians = [
+        child for child in psutil.Process(started.process.pid).children() if child.cmdline()[:1] == ["/bin/sh"]
+    ]
     assert len(guardians) == 1
     guardians[0].kill()
     group = run_pid(out)

@@ -93,7 +93,7 @@ def test_invalid_arguments_are_refused(
 ) -> None:
     fake = interpreter(tmp_path)
     monkeypatch.chdir(tmp_path)
-    done = run_here("quantize", *(one.format(fake=fake, model=model) for one in options))
+    done = run_here("quantize", *(option.format(fake=fake, model=model) for option in options))
     assert done.code == code
     assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -54,8 +54,8 @@ def test_repeated_probes_of_other_settings_show_the_noise() -> None:
 def test_settings_that_were_not_better_are_not_recommended() -> None:
     defaults = probe(BASE, 90, trial=0, phase="defaults", rate=9.7)
     lucky, better = pairs([95, 99, 97, 101], [101, 97, 104, 99]), pairs([50, 51, 50], [120, 121, 122])
-    assert [one.options for one in recommendable([defaults, *lucky])] == [BASE] * 5
-    assert CANDIDATE in [one.options for one in recommendable([defaults, *better])]
+    assert [probe.options for probe in recommendable([defaults, *lucky])] == [BASE] * 5
+    assert CANDIDATE in [probe.options for probe in recommendable([defaults, *better])]
 
 
 def test_an_option_that_was_not_needed_is_dropped() -> None:
@@ -67,8 +67,8 @@ def test_an_option_that_was_not_needed_is_dropped() -> None:
     trial += [probe(CANDIDATE, p99_ms, trial=2, phase="base", rate=12) for p99_ms in (130, 131, 130)]
     valid_without = probe(without, 95, trial=3, phase="worth", rate=12)
     probes = [defaults, *better, *trial]
-    assert both in [one.options for one in recommendable(probes)]
-    assert both not in [one.options for one in recommendable([*probes, valid_without])]
+    assert both in [probe.options for probe in recommendable(probes)]
+    assert both not in [probe.options for probe in recommendable([*probes, valid_without])]
 
 
 def test_options_without_effect_are_rarely_recommended() -> None:

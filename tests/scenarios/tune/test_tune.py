@@ -198,17 +198,17 @@ def test_scheduling_options_are_searched_and_recommended(small_tune: SmallTune, 
     assert search["trials"] == 3
     assert search["legs_shortened"] is False
     assert search["best"]["options"]["dummy_slots"] == 18
-    (worth,) = [one for one in search["worth"] if one["option"] == "dummy_slots"]
+    (worth,) = [record for record in search["worth"] if record["option"] == "dummy_slots"]
     assert worth["best_target_qps"] == search["best"]["target_qps"]
     assert worth["without"]["invalid"] > worth["without"]["valid"]
     assert worth["worth_at_most"] > worth["worth_at_least"] >= 0
     # A setting that fails at the rate of the best one ends with that run.
-    assert len([one for one in search["probes"] if one["options"].get("dummy_slots") == 4]) == 1
+    assert len([probe for probe in search["probes"] if probe["options"].get("dummy_slots") == 4]) == 1
     assert {run["options"]["dummy_slots"] for run in record["probes"] + record["confirmations"]} == {18}
 
     # The option was signed off: two runs without it, and two with it at the best rate.
     ((options, ref, cand),) = runs.signed
-    probes = {one["directory"]: one for one in search["probes"]}
+    probes = {probe["directory"]: probe for probe in search["probes"]}
     assert options == ["slots"]
     assert [probes[name]["options"] for name in (ref[0], cand[0])] == [{}, {"dummy_slots": 18}]
     assert probes[cand[0]]["target_qps"] == search["best"]["target_qps"]
@@ -286,7 +286,7 @@ def test_an_accepted_option_is_signed_off_with_the_real_loadgen(small_tune: Smal
     for signed in small_tune.record()["search"]["signoffs"]:
         verdict = json.loads((small_tune.place.root / signed["file"]).read_bytes())
         assert (verdict["verdict"], verdict["audit_scope"]) == (signed["verdict"], "patch")
-        rules = {one["rule"] for one in verdict["reasons"] if one["severity"] == "error"}
+        rules = {reason["rule"] for reason in verdict["reasons"] if reason["severity"] == "error"}
         assert rules <= {"G-4/overlap", "G-4/no_real_gain", "G-4/too_few_repeats"}  # depends on the load of the host
 
 
@@ -337,7 +337,7 @@ def test_settings_that_fail_to_start_are_skipped(small_tune: SmallTune, runs: Vi
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     search = small_tune.record()["search"]
     assert search["best"]["options"] == {}
-    reasons = [one["reasons"][0] for one in search["probes"] if one["verdict"] is None]
+    reasons = [probe["reasons"][0] for probe in search["probes"] if probe["verdict"] is None]
     assert len(reasons) == 2
     assert all(reasons)
 

@@ -42,8 +42,8 @@ def test_the_search_ends_for_arbitrary_verdicts(verdicts: list[bool]) -> None:
     left = iter(verdicts)
     tried = search(lambda _: next(left, False), 100)
     assert len(tried) <= MAX_PROBES
-    assert len({one.target_qps for one in tried}) == len(tried)
-    assert all(0 < one.target_qps < math.inf for one in tried)
+    assert len({probe.target_qps for probe in tried}) == len(tried)
+    assert all(0 < probe.target_qps < math.inf for probe in tried)
 
 
 def test_a_failure_below_a_success_is_ignored() -> None:

@@ -84,7 +84,7 @@ def search(
 
 def settings_tried(probes: list[TuneRun]) -> list[SchedulingOptions]:
     """Return the settings of each trial, in their order."""
-    by_trial = {one.trial: one.options for one in probes if one.phase not in ("worth", "base")}
+    by_trial = {probe.trial: probe.options for probe in probes if probe.phase not in ("worth", "base")}
     return list(by_trial.values())
 
 
@@ -97,7 +97,7 @@ def test_the_best_settings_are_found_with_few_complete_runs() -> None:
     assert best.options["data_parallel_size"] == 2
     assert len(probes) < 90
     # Only VALID probes take a complete run: the probe of the defaults and probes of better trials.
-    assert sum(1 for one in probes if one.valid) < 20
+    assert sum(1 for probe in probes if probe.valid) < 20
 
 
 def test_an_interrupted_search_continues_from_its_file(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_an_interrupted_search_continues_from_its_file(tmp_path: Path) -> None:
         probes.append(probe(ask, capacity))
     settings = settings_tried(probes)
     assert len(settings) == 1 + most
-    assert all(settings.count(one) == 1 for one in settings)
+    assert all(settings.count(setting) == 1 for setting in settings)
     best = best_probe(recommendable(probes))
     assert best.options["data_parallel_size"] == 2
     study = optuna.load_study(
@@ -161,7 +161,7 @@ def test_the_effect_of_each_option_is_measured() -> None:
 
 def test_a_search_without_valid_defaults_ends() -> None:
     probes = search(lambda _: 0.0)
-    assert {one.phase for one in probes} == {"defaults"}
+    assert {probe.phase for probe in probes} == {"defaults"}
     assert len(probes) == 8
     assert best_probe(recommendable(probes)) is None
 
@@ -173,7 +173,7 @@ def test_settings_refused_by_the_engine_are_not_tried_again() -> None:
     probes = search(capacity, response=refuse_copies)
     best = best_probe(recommendable(probes))
     assert "data_parallel_size" not in best.options
-    refused = [one.options for one in probes if one.verdict is None]
+    refused = [probe.options for probe in probes if probe.verdict is None]
     assert refused
     assert all(refused.count(options) == 1 for options in refused)
 
@@ -181,9 +181,9 @@ def test_settings_refused_by_the_engine_are_not_tried_again() -> None:
 def test_the_time_limit_reserves_time_for_measuring_effects() -> None:
     probes = search(capacity, most=1_000, budget_s=60.0, probe_s=1.0)
     assert len(probes) <= 60
-    worth = [number for number, one in enumerate(probes) if one.phase == "worth"]
+    worth = [number for number, probe in enumerate(probes) if probe.phase == "worth"]
     assert worth
-    new = [n for n, one in enumerate(probes) if one.phase == "trial" and one.trial != probes[n - 1].trial]
+    new = [n for n, probe in enumerate(probes) if probe.phase == "trial" and probe.trial != probes[n - 1].trial]
     assert max(new) < (1 - WORTH_SHARE) * 60
 
 

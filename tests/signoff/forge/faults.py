@@ -26,7 +26,10 @@ Json = dict[str, Any]
 
 def set_detail(run: RunDir, key: str, value: Any) -> None:
     """Replace a value in the detail log; null is written as null, "-" removes the record."""
-    edit_lines(run.detail, lambda one: one if one["key"] != key else None if value == "-" else one | {"value": value})
+    edit_lines(
+        run.detail,
+        lambda record: record if record["key"] != key else None if value == "-" else record | {"value": value},
+    )
 
 
 def scale_reported(run: RunDir, pattern: str, factor: float) -> None:
@@ -117,7 +120,7 @@ def edit_trace(run: RunDir, by_ns: int) -> None:
     pattern = re.compile(rb'("complete_ns":)(\d+)')
     places = [place for place, line in enumerate(lines) if line.startswith(b'{"name":"Sample",')]
     for place in places[::10]:
-        lines[place] = pattern.sub(lambda found: found[1] + str(int(found[2]) + by_ns).encode(), lines[place])
+        lines[place] = pattern.sub(lambda line: line[1] + str(int(line[2]) + by_ns).encode(), lines[place])
     run.trace.write_bytes(b"".join(lines))
 
 

@@ -66,7 +66,7 @@ def disguise(run: RunDir, by_s: int, pid: int, jitter_ns: int = 0) -> None:
             text = path.read_text()
             text = re.sub(rf'("pid": ?){old["pid"]}\b', rf"\g<1>{pid}", text)
             path.write_text(
-                re.sub(r'(?<="value": ")\d\d-\d\d-\d{4} [\d:.]+(?=")', lambda found: _later(found[0], by_s), text)
+                re.sub(r'(?<="value": ")\d\d-\d\d-\d{4} [\d:.]+(?=")', lambda match: _later(match[0], by_s), text)
             )
 
 
@@ -76,7 +76,7 @@ def _later(stamp: str, by_s: int) -> str:
 
 def borrow_latencies(run: RunDir, source: RunDir) -> None:
     """Use the times and responses of another run's requests, at the issue times of this run."""
-    source_records = {one["seq"]: one for one in read_records(source)}
+    source_records = {record["seq"]: record for record in read_records(source)}
 
     def edit(record: Json) -> Json:
         source_record = source_records[record["seq"]]
@@ -88,32 +88,32 @@ def borrow_latencies(run: RunDir, source: RunDir) -> None:
 
 def borrow_answers(run: RunDir, source: RunDir, lengths: bool = True) -> None:
     """Use the responses of another run to the same samples; without `lengths` only their hashes."""
-    source_records = {one["sample_index"]: one for one in read_records(source)}
+    source_records = {record["sample_index"]: record for record in read_records(source)}
     names = ("output_sha256", "finish_reason", *(("output_tokens",) if lengths else ()))
-    each_record(run, lambda one: one | {name: source_records[one["sample_index"]][name] for name in names})
+    each_record(run, lambda record: record | {name: source_records[record["sample_index"]][name] for name in names})
 
 
 def drop_slowest(run: RunDir, count: int) -> None:
     """Remove the slowest requests, and number the others again."""
     records = read_records(run)
-    slowest = sorted(records, key=lambda one: one["issue_ns"] - one["complete_ns"])[:count]
-    kept = sorted((one for one in records if one not in slowest), key=lambda one: one["seq"])
-    write_records(run, [one | {"seq": seq} for seq, one in enumerate(kept)])
+    slowest = sorted(records, key=lambda record: record["issue_ns"] - record["complete_ns"])[:count]
+    kept = sorted((record for record in records if record not in slowest), key=lambda record: record["seq"])
+    write_records(run, [value | {"seq": seq} for seq, value in enumerate(kept)])
 
 
 def repeat_fastest(run: RunDir, count: int) -> None:
     """Give the slowest requests the times of the fastest ones, moved to their own issue."""
-    records = sorted(read_records(run), key=lambda one: one["complete_ns"] - one["issue_ns"])
+    records = sorted(read_records(run), key=lambda record: record["complete_ns"] - record["issue_ns"])
     for slow, fast in zip(records[-count:], records[:count], strict=True):
         for name in _STAMPS[1:]:
             if fast[name] is not None:
                 slow[name] = slow["issue_ns"] + fast[name] - fast["issue_ns"]
-    write_records(run, sorted(records, key=lambda one: one["seq"]))
+    write_records(run, sorted(records, key=lambda record: record["seq"]))
 
 
 def round_stamps(run: RunDir, to_ns: int) -> None:
     """Round stamps as a table with fewer digits would."""
-    each_record(run, lambda one: one | {n: one[n] // to_ns * to_ns for n in _STAMPS if one[n] is not None})
+    each_record(run, lambda value: value | {n: value[n] // to_ns * to_ns for n in _STAMPS if value[n] is not None})
 
 
 def plant_caching_audit(run: RunDir) -> None:
@@ -147,17 +147,17 @@ def blur(run: RunDir, by_ns: int, seed: int) -> None:
 
 def shave_tail(run: RunDir, count: int, share: float) -> None:
     """Shorten the slowest first tokens by a share of their time, and move their responses with them."""
-    records = sorted(read_records(run), key=lambda one: one["issue_ns"] - one["first_token_ns"])
+    records = sorted(read_records(run), key=lambda record: record["issue_ns"] - record["first_token_ns"])
     for record in records[:count]:
         by_ns = int((record["first_token_ns"] - record["issue_ns"]) * share)
         for name in _STAMPS[1:]:
             record[name] -= by_ns
-    write_records(run, sorted(records, key=lambda one: one["seq"]))
+    write_records(run, sorted(records, key=lambda record: record["seq"]))
 
 
 def cap_prompts(run: RunDir, most: int) -> None:
     """Let the record state only the start of each prompt."""
-    each_record(run, lambda one: one | {"prompt_tokens": min(one["prompt_tokens"], most)})
+    each_record(run, lambda record: record | {"prompt_tokens": min(record["prompt_tokens"], most)})
 
 
 def rebuild(run: RunDir, seed: int) -> None:
@@ -191,7 +191,9 @@ def rebuild(run: RunDir, seed: int) -> None:
 
 
 def _write_results(run: RunDir, detail: DetailLog, results: dict[str, int | float]) -> None:
-    edit_lines(run.detail, lambda one: one | {"value": results[one["key"]]} if one["key"] in results else one)
+    edit_lines(
+        run.detail, lambda record: record | {"value": results[record["key"]]} if record["key"] in results else record
+    )
     shown, keys = [], _comparable(detail)
     head, mark, parameters = run.summary.read_text().partition("Test Parameters Used")
     for text in head.splitlines(keepends=True):
@@ -213,7 +215,7 @@ def scale_clock(run: RunDir, factor: float) -> None:
     text = run.detail.read_text().replace(
         str(values["power_end"]), (begin + (end - begin) * factor).strftime(_POWER_TIME)[:-3]
     )
-    text = re.sub(r'("time_ms": ?)([\d.]+)', lambda found: f"{found[1]}{float(found[2]) * factor:.6f}", text)
+    text = re.sub(r'("time_ms": ?)([\d.]+)', lambda match: f"{match[1]}{float(match[2]) * factor:.6f}", text)
     run.detail.write_text(text)
 
 

@@ -27,7 +27,7 @@ def add_to_requests(run: RunDir, changes: list[Json]) -> None:
 def shift_requests(run: RunDir, by_ns: int) -> None:
     """Move all stamps later."""
     names = ("issue_ns", "first_token_ns", "complete_ns")
-    each_record(run, lambda one: one | {name: one[name] + by_ns for name in names if one[name] is not None})
+    each_record(run, lambda value: value | {name: value[name] + by_ns for name in names if value[name] is not None})
 
 
 def stretch_requests(run: RunDir, factor: float) -> None:
@@ -56,12 +56,12 @@ def shorten_requests(run: RunDir, factor: float) -> None:
 def swap_requests(run: RunDir, source: RunDir, seqs: list[int]) -> None:
     """Replace the records by those of another run."""
     source_records = {record["seq"]: record for record in read_records(source)}
-    each_record(run, lambda one: source_records[one["seq"]] if one["seq"] in seqs else one)
+    each_record(run, lambda record: source_records[record["seq"]] if record["seq"] in seqs else record)
 
 
 def reorder_requests(run: RunDir) -> None:
     """Change the samples of requests to an order that the seeds do not give, with equal counts."""
-    records = sorted(read_records(run), key=lambda one: one["seq"])
+    records = sorted(read_records(run), key=lambda record: record["seq"])
     indices = [record["sample_index"] for record in records]
     random.Random(_SEED).shuffle(indices)
     moved = [record | {"sample_index": index} for record, index in zip(records, indices, strict=True)]
@@ -93,7 +93,7 @@ def regenerate_from_percentiles(run: RunDir) -> None:
     shares = (0.0, 0.5, 0.9, 0.95, 0.97, 0.99, 0.999)
     spelled = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
     latencies = [values["result_min_latency_ns"], *(values[f"result_{s}_percentile_latency_ns"] for s in spelled)]
-    records = sorted(read_records(run), key=lambda one: one["seq"])
+    records = sorted(read_records(run), key=lambda record: record["seq"])
     count = len(records)
     drawn = [
         next(v for share, v in reversed(list(zip(shares, latencies, strict=True))) if i >= int(count * share))
@@ -137,13 +137,13 @@ def invent_outputs(run: RunDir) -> None:
 def invent_each_output(run: RunDir) -> None:
     """Give each request a new hash, also for repeated samples."""
     digests = random.Random(_SEED)
-    each_record(run, lambda one: one | {"output_sha256": digests.randbytes(32).hex()})
+    each_record(run, lambda value: value | {"output_sha256": digests.randbytes(32).hex()})
 
 
 def regenerate_on_schedule(run: RunDir) -> None:
     """Move the issue times exactly to LoadGen's Poisson schedule. The latencies stay."""
     detail = read_detail(run.detail)
-    records = sorted(read_records(run), key=lambda one: one["seq"])
+    records = sorted(read_records(run), key=lambda record: record["seq"])
     qps = detail.number("effective_target_qps")
     offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, len(records)).tolist()
     start_ns = records[0]["issue_ns"] - offsets_ns[0]
@@ -162,4 +162,7 @@ def repeat_one_token(run: RunDir) -> None:
 def append_requests(run: RunDir, source: RunDir) -> None:
     """Append the records of another run, and number them on."""
     records = read_records(run)
-    write_records(run, records + [one | {"seq": one["seq"] + len(records)} for one in read_records(source)])
+    write_records(
+        run,
+        records + [record | {"seq": record["seq"] + len(records)} for record in read_records(source)],
+    )

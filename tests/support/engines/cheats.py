@@ -97,7 +97,7 @@ def _each(kind: str, what: str, *, performance: bool = False) -> Callable[[Each]
     """Register a cheat that treats each request equally, optionally in performance runs only."""
 
     def add(cheat: Each) -> Each:
-        _made(kind, what)(lambda known: partial(cheat, known) if known.performance or not performance else _honest)
+        _made(kind, what)(lambda value: partial(cheat, value) if value.performance or not performance else _honest)
         return cheat
 
     return add

@@ -43,12 +43,12 @@ def read_records(run: RunDir) -> list[dict[str, Any]]:
 
 def write_records(run: RunDir, records: list[dict[str, Any]]) -> None:
     """Write the records of requests.jsonl."""
-    run.requests.write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in records))
+    run.requests.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
 
 
 def each_record(run: RunDir, edit: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Change each record of requests.jsonl."""
-    write_records(run, [edit(one) for one in read_records(run)])
+    write_records(run, [edit(record) for record in read_records(run)])
 
 
 def change_responses(run: RunDir, response: Callable[[str, int], bytes]) -> None:
@@ -76,13 +76,13 @@ def edit_detail(run: RunDir, key: str, value: Any) -> None:
     assert f'"{key}"' in run.detail.read_text(), key
     edit_lines(
         run.detail,
-        lambda one: one if one["key"] != key else None if value is None else one | {"value": value},
+        lambda record: record if record["key"] != key else None if value is None else record | {"value": value},
     )
 
 
 def edit_requests(run: RunDir, seq: int, **fields: Any) -> None:
     """Change fields of one request. Without fields, remove its line."""
-    edit_lines(run.requests, lambda one: one if one["seq"] != seq else one | fields if fields else None)
+    edit_lines(run.requests, lambda record: record if record["seq"] != seq else record | fields if fields else None)
 
 
 # Constant key, so that a run that is signed again has the same attestation

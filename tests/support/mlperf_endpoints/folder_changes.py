@@ -22,7 +22,7 @@ def set_at_path(path: str, value: Any) -> Callable[[Any], None]:
 
     def change(content: Any) -> None:
         for key in keys:
-            named = [one for one in content if isinstance(one, dict) and one.get("name") == key]
+            named = [entry for entry in content if isinstance(entry, dict) and entry.get("name") == key]
             content = content[key] if isinstance(content, dict) else named[0] if named else content[int(key)]
         place = last if isinstance(content, dict) else int(last)
         content[place] = value(content[place]) if callable(value) else value

@@ -120,7 +120,7 @@ class CommandCase:
             faults.append(f"did not end within {GRACE_S:g} s")
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-        faults += [f"process {one} is left" for one in orphans()]
+        faults += [f"process {orphan} is left" for orphan in orphans()]
         stderr = streams[1].read_text() if streams[1].exists() else ""
         # A command with complete files may still print its last lines.
         written_ns = [path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()]

@@ -123,7 +123,7 @@ class SignalCase:
             faults.append(f"did not end within {GRACE_S:g} s")
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-        faults += [f"process {one} is left" for one in orphans()]
+        faults += [f"process {orphan} is left" for orphan in orphans()]
         reported = (self.folder / "told").read_text()
         if code not in (ExitCode.INTERRUPTED, *([ExitCode.FAILED] if self.kind == "ends" else [])) and not faults:
             faults.append(f"exit code {code}: {reported}")

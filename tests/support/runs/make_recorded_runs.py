@@ -79,7 +79,7 @@ def make(root: Path) -> None:
     """Create all runs in a folder."""
     (root / "user.conf").write_text(USER_CONF)
     with tarfile.open(ARCHIVE) as archive:
-        kept = [one for one in archive.getmembers() if one.name.partition("/")[0] in KEPT]
+        kept = [member for member in archive.getmembers() if member.name.partition("/")[0] in KEPT]
         archive.extractall(root, members=kept, filter="data")
     for name, options in commands():
         words = [*options.split(), "--engine", "dummy", "--user-conf", root / "user.conf", "--output-log-dir"]

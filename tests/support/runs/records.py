@@ -87,14 +87,16 @@ def request_table(issue_ns: Any, first_token_ns: Any, complete_ns: Any, **column
         "seq": range(count), "sample_index": range(count), "prompt_tokens": 100, "output_tokens": 11,
         "issue_ns": issue_ns, "first_token_ns": first_token_ns, "complete_ns": complete_ns, **columns,
     }  # fmt: skip
-    numbers = {name: np.array(np.broadcast_to(np.asarray(one).astype(np.int64), count)) for name, one in arrays.items()}
+    numbers = {
+        name: np.array(np.broadcast_to(np.asarray(value).astype(np.int64), count)) for name, value in arrays.items()
+    }
     numbers["first_token_ns"][numbers["first_token_ns"] < numbers["issue_ns"]] = NO_TIME
     return RequestTable(**numbers, finish_reason=["stop"] * count, output_sha256=Digests(bytes(32 * count)))
 
 
 def most_open(starts_ns: Iterable[int], ends_ns: Iterable[int]) -> int:
     """Return the largest number of overlapping spans. A span that begins at the end of another does not overlap it."""
-    steps = sorted([*((one, 1) for one in starts_ns), *((one, -1) for one in ends_ns)])
+    steps = sorted([*((start_ns, 1) for start_ns in starts_ns), *((end_ns, -1) for end_ns in ends_ns)])
     return max(accumulate(step for _, step in steps))
 
 

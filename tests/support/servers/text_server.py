@@ -55,7 +55,7 @@ def response_in_pieces(
     return stream(
         *([chunk(body, "", role="assistant"), PAUSE_S] if "messages" in body else []),  # the role alone
         *([chunk(body, text[:first]), PAUSE_S] if text else []),
-        *(chunk(body, one) for one in text[first:]),
+        *(chunk(body, value) for value in text[first:]),
         chunk(body, None, reason),
         *([event({"choices": [], **used})] if includes_usage else []),
         DONE,

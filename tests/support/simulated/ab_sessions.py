@@ -111,7 +111,7 @@ class SimulatedSession:
 
     def ever_different(self) -> set[str]:
         """Return the quantities that were called different at any step."""
-        return {one.quantity for step in self.steps for one in step if one.verdict in ("faster", "slower")}
+        return {value.quantity for step in self.steps for value in step if value.verdict in ("faster", "slower")}
 
 
 def session(

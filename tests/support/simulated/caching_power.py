@@ -144,7 +144,7 @@ def _work(system: System, runs: tuple[CachingRun, ...]) -> _Work:
             clock_s = 0.0
             context = CheatContext(True, BOS_ID, EOS_ID, ord(" "), MAX_OUTPUT, now_s=lambda: clock_s)
             cheat = make_cheat(system.cheat, context) if system.cheat else None
-            prompt_s, output_s = (system.sample_ms / 1e3 * one for one in _token_s())
+            prompt_s, output_s = (system.sample_ms / 1e3 * token_s for token_s in _token_s())
             for run in runs:
                 samples, sink, rows = _order(system.scenario, run), FakeSink(), []
                 for seq, index in enumerate(samples):
@@ -170,7 +170,7 @@ def _served(system: System, runs: tuple[CachingRun, ...]) -> Served:
     work = _work(system, runs)
     key = (system, id(work))
     if key not in _SERVED:
-        prompt_s, output_s = (system.sample_ms / 1e3 * system.slots * one for one in _token_s())
+        prompt_s, output_s = (system.sample_ms / 1e3 * system.slots * token_s for token_s in _token_s())
         first_s, later_s = prompt_s * work.prefill, output_s * work.decode
         if system.scenario == "Offline":
             slots, starts = [0.0] * system.slots, []
@@ -359,7 +359,7 @@ def is_faster_by_threshold(system: System) -> bool:
     step, _ = audit(honest, _idle, np.random.default_rng(1))
     assert step.references
     reference = step.references[0].run
-    for run in {one.run.kind: one.run for one in step.tests}.values():
+    for run in {test.run.kind: test.run for test in step.tests}.values():
         mine, uncached = _served(system, (reference, run)), _served(honest, (run,))
         if mine.latency_s.mean() * (1 + system.plan.threshold) < uncached.latency_s.mean():
             return True

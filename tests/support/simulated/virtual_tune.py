@@ -59,11 +59,11 @@ class VirtualRuns:
         if name == self.interrupted:
             raise Interrupted("interrupted by SIGINT")
         responses = _responses(run)
-        begin_s, end_s = self.now_s, self.now_s + max(one.complete_ns for one in responses) / 1e9
+        begin_s, end_s = self.now_s, self.now_s + max(response.complete_ns for response in responses) / 1e9
         while self.now_s < end_s:
             self.now_s = min(self.now_s + 1.0, end_s)
             elapsed_s = self.now_s - begin_s
-            completed = sum(one.complete_ns <= elapsed_s * 1e9 for one in responses)
+            completed = sum(response.complete_ns <= elapsed_s * 1e9 for response in responses)
             watch(Progress("running", 0, 0, run.plan.scenario, run.plan.mode, elapsed_s=elapsed_s, completed=completed))
         result = _result(run, responses)
         write_result(run.run_dir, result)
@@ -104,13 +104,15 @@ def _limit_ns(run: PreparedRun, name: str) -> int:
 
 def _result(run: PreparedRun, responses: list[Answered]) -> RunNumbers:
     """Return the result of LoadGen on such responses, as far as a tune reads it."""
-    seconds = max(one.complete_ns for one in responses) / 1e9
+    seconds = max(response.complete_ns for response in responses) / 1e9
     min_duration_ms = int(setting(run, "min_duration") or run.benchmark.min_duration_ms)
     limits, latencies, verdicts = {}, {}, {}
     if run.plan.loadgen_scenario == "Server":
         times = {
-            "ttft": np.array([one.ttft_ns for one in responses]),
-            "tpot": np.array([(one.complete_ns - one.first_ns) // (len(one.ids) - 1) for one in responses]),
+            "ttft": np.array([response.ttft_ns for response in responses]),
+            "tpot": np.array(
+                [(response.complete_ns - response.first_ns) // (len(response.ids) - 1) for response in responses]
+            ),
         }
         for name, values in times.items():
             limits[f"{name}_limit_ns"] = _limit_ns(run, name)

@@ -271,7 +271,7 @@ in_two_places(
     "accuracy-hash-differs",
     "accuracy_text_of_another_scenario",
     Tree.accuracy,
-    lambda one, other: Path(shutil.copy(one.accuracy_text, other.accuracy_text)),
+    lambda source, copy: Path(shutil.copy(source.accuracy_text, copy.accuracy_text)),
 )
 
 
@@ -391,7 +391,7 @@ def responses(rule: str, name: str, change: Callable[[list[dict[str, Any]]], lis
 def _ids(entry: dict[str, Any], ids: list[int]) -> dict[str, Any]:
     """Return the entry with other IDs of the same width."""
     width = len(entry["data"]) // entry["token_count"] // 2
-    words = [one.to_bytes(width, "little").hex().upper() for one in ids]
+    words = [token_id.to_bytes(width, "little").hex().upper() for token_id in ids]
     first = {"token_data": words[0]} if "token_data" in entry else {}
     return entry | {"data": "".join(words), "token_count": len(ids)} | first
 
@@ -408,13 +408,13 @@ responses(
 responses(
     "plausible-shared-answers",
     "audit_has_one_answer_for_all",
-    lambda entries: [_ids(one, [*range(1000, 1020)]) for one in entries],
+    lambda entries: [_ids(entry, [*range(1000, 1020)]) for entry in entries],
 )
 
 
 @mutation("log-duplicate")
 def the_performance_log_as_audit(tree: Tree) -> Path | None:
-    place = next((one for one in tree.places() if (tree.audit(one, "TEST06") / "performance").is_dir()), None)
+    place = next((place for place in tree.places() if (tree.audit(place, "TEST06") / "performance").is_dir()), None)
     if place is None:
         return None
     run = RunDir(tree.audit(place, "TEST06") / "performance" / "run_1")
@@ -452,7 +452,7 @@ def fields(what: str, file: Change, rule: str, *rows: tuple[str, Any]) -> None:
     """Register other values of fields of a description; None removes the field."""
     for name, value in rows:
         title = f"{what}_{name}_is_{str(value)[:20]!r}"
-        changed(title, rule, file, lambda path, given={name: value}: edit_object(path, **given))
+        changed(title, rule, file, lambda path, entry={name: value}: edit_object(path, **entry))
 
 
 fields(
@@ -537,7 +537,7 @@ changed(
     "user_conf_without_a_target",
     "user-conf-absent",
     lambda tree: (place := first(tree, "Server", "SingleStream")) and tree.user_conf(place),
-    lambda path: path.write_text("".join(one for one in path.open() if ".target_" not in one)),
+    lambda path: path.write_text("".join(value for value in path.open() if ".target_" not in value)),
 )
 
 

@@ -77,8 +77,12 @@ def test_a_query_waits_for_a_slot_and_takes_its_computing_time(slots: int, turns
     served = virtual.issue_all(lambda _: DummyEngine(SAMPLING, **costs), [PROMPT], "Server", [0] * 5, [0] * 5)
     first_ns = 4_000_000 + 100_000 * len(PROMPT)
     whole_ns = first_ns + 500_000 * (len(served[0].ids) - 1)
-    assert sorted(one.complete_ns for one in served) == pytest.approx([whole_ns * turn for turn in turns], abs=1000)
-    assert [one.complete_ns - one.first_ns for one in served] == pytest.approx([whole_ns - first_ns] * 5, abs=1000)
+    assert sorted(response.complete_ns for response in served) == pytest.approx(
+        [whole_ns * turn for turn in turns], abs=1000
+    )
+    assert [response.complete_ns - response.first_ns for response in served] == pytest.approx(
+        [whole_ns - first_ns] * 5, abs=1000
+    )
 
 
 def test_dummy_options_are_set_on_the_engine(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
@@ -159,4 +163,4 @@ def test_noise_changes_the_speed_of_runs_and_of_requests() -> None:
     assert first == again
     assert abs(sum(first) - sum(reseeded)) > 1  # the speed of the run
     mean = sum(first) / len(first)
-    assert 0.04 < (sum((one / mean - 1) ** 2 for one in first) / len(first)) ** 0.5 < 0.06
+    assert 0.04 < (sum((value / mean - 1) ** 2 for value in first) / len(first)) ** 0.5 < 0.06

@@ -83,7 +83,7 @@ def _compressed(steps: list[Step]) -> ServerReply:
 
 
 def _bare(*data: bytes) -> Change:
-    return lambda _: ServerReply([Raw(one) for one in data], head=False)
+    return lambda _: ServerReply([Raw(entry) for entry in data], head=False)
 
 
 def _until_it_closes(steps: list[Step]) -> ServerReply:

@@ -79,8 +79,8 @@ def test_a_missing_program_is_refused(tmp_path: Path, port: int) -> None:
 def test_a_command_that_never_responds_is_ended(tmp_path: Path, port: int) -> None:
     with pytest.raises(SetupError, match="no response"), server(tmp_path, port, "sleep 1000").running(1):
         pass
-    group = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "1000"]]
-    assert [one.pid for one in group if one.ppid() == os.getpid()] == []
+    group = [process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == ["sleep", "1000"]]
+    assert [process.pid for process in group if process.ppid() == os.getpid()] == []
 
 
 def test_a_used_address_is_refused(tmp_path: Path, port: int) -> None:

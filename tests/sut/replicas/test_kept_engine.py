@@ -62,11 +62,11 @@ def number_on_engine(run_manifest: Manifest) -> int:
 def test_one_engine_serves_all_scenarios(run: Run, tmp_path: Path) -> None:
     slow = {"dummy_ttft_ms": 250.0}
     made = [run(f"{number}-{name}", name, **slow) for number, name in enumerate(("Offline", "SingleStream", "Offline"))]
-    manifests = [manifest(one) for one in made]
-    assert len({one.replicas[0].pid for one in manifests}) == 1
+    manifests = [manifest(value) for value in made]
+    assert len({manifest.replicas[0].pid for manifest in manifests}) == 1
     assert list(map(number_on_engine, manifests)) == [1, 2, 3]
-    assert [one.engine.warm_up.prompts for one in manifests if one.engine.warm_up] == [4, 0, 0]
-    assert all(KEPT_REASON in one.unofficial_reasons and not one.official for one in manifests)
+    assert [manifest.engine.warm_up.prompts for manifest in manifests if manifest.engine.warm_up] == [4, 0, 0]
+    assert all(KEPT_REASON in manifest.unofficial_reasons and not manifest.official for manifest in manifests)
     assert digests(made[0].root) == digests(made[2].root)
     for finished_run in made:
         assert verify_one_result(finished_run.root).outcome == "PASS"
@@ -82,8 +82,8 @@ def test_a_run_counts_only_its_own_tokens(run: Run) -> None:
 
 def test_a_kept_engine_has_the_facts_of_a_new_one(run: Run) -> None:
     alone, kept = RunDir(DummyRuns()("Offline")), run("kept", "Offline")
-    facts = [AUDITED.of(fingerprint(manifest(one))) for one in (alone, kept)]
-    assert [(one["replicas"], one["engine"]) for one in facts] == [(None, "dummy")] * 2
+    facts = [AUDITED.of(fingerprint(manifest(value))) for value in (alone, kept)]
+    assert [(fact["replicas"], fact["engine"]) for fact in facts] == [(None, "dummy")] * 2
 
 
 def test_requests_of_a_stopped_run_do_not_reach_the_next_run(run: Run) -> None:

@@ -48,13 +48,13 @@ def test_responses_are_sent_together_only_without_latency_limits(
             replica.complete(Request(replica, [5], tag), [7, 8], "stop", 0)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        while sum(len(one.responses) for one in wire.messages) < 2:
+        while sum(len(message.responses) for message in wire.messages) < 2:
             await asyncio.sleep(0.001)
         return wire.messages
 
     outcomes: list[ResultBatch] = asyncio.run(run())
     assert len(outcomes) == messages
-    assert [response.tag for one in outcomes for response in one.responses] == [1, 2]
+    assert [response.tag for outcome in outcomes for response in outcome.responses] == [1, 2]
 
 
 def test_a_dead_node_ends_its_replicas() -> None:

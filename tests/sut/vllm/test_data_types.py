@@ -23,7 +23,7 @@ OF_FILES = {"auto_awq.py": "awq", "auto_gptq.py": "gptq", "fp8.py": "fp8", "quar
 def operations(name: str, *wanted: bytes) -> list[bool]:
     """Return whether a library of vLLM has these operations, by their schemas."""
     with (VLLM / name).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return [content.find(one) >= 0 for one in wanted]
+        return [content.find(value) >= 0 for value in wanted]
 
 
 def test_compiled_libraries_have_the_expected_operations() -> None:
@@ -42,6 +42,6 @@ def test_quantization_methods_that_compute_in_float32_are_known() -> None:
     for path in (VLLM / "model_executor/layers/quantization").rglob("*.py"):
         types = re.findall(r"def get_supported_act_dtypes.*?return (\[.*?\])", path.read_text(), re.DOTALL)
         if types:
-            by_method[OF_FILES.get(path.name, path.stem.replace("_", "-"))] = any("float32" in one for one in types)
+            by_method[OF_FILES.get(path.name, path.stem.replace("_", "-"))] = any("float32" in value for value in types)
     assert {method for method, in_float32 in by_method.items() if in_float32} == set(IN_FLOAT32)
     assert not any(by_method[method] for method in OF_FILES.values())

@@ -154,7 +154,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(
-    ("requested", "in_force", "same"), [*((*one, True) for one in SAME), *((*one, False) for one in DIFFERENT)]
+    ("requested", "in_force", "same"), [*((*value, True) for value in SAME), *((*value, False) for value in DIFFERENT)]
 )
 def test_requested_and_effective_values_are_compared_by_meaning(requested: Any, in_force: Any, same: bool) -> None:
     assert bool(difference(requested, in_force)) is not same
