@@ -24,11 +24,11 @@ def main(reference: str, candidate: str) -> int:
     for directory in (reference, candidate):
         run = open_run(directory)
         print(f"{directory}: {run.scenario}, {run.mode}, {run.verdict}")
-    expected, found = outputs(reference), outputs(candidate)
-    common = sorted(expected.keys() & found.keys())
+    expected, actual = outputs(reference), outputs(candidate)
+    common = sorted(expected.keys() & actual.keys())
     if not common:
         sys.exit("error: the runs have no sample in common")
-    different = [sample for sample in common if expected[sample] != found[sample]]
+    different = [sample for sample in common if expected[sample] != actual[sample]]
     share = len(different) / len(common)
     passed = share <= ALLOWED_SHARE
     print(f"{'PASS' if passed else 'FAIL'}: {len(different)} of {len(common)} outputs differ ({share:.1%})")

@@ -56,8 +56,10 @@ class Handler(BaseHTTPRequestHandler):
             return self._json({"error": "prompt is missing"}, 400)
         ids = generate(body["prompt"], body["max_tokens"])
         if not body["stream"]:
-            whole = list(ids)
-            return self._json(completion(body, whole, is_first=True, ended=True) | {"usage": usage(body, len(whole))})
+            token_ids = list(ids)
+            return self._json(
+                completion(body, token_ids, is_first=True, ended=True) | {"usage": usage(body, len(token_ids))}
+            )
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")

@@ -207,7 +207,7 @@ class Table:
         yield "model", name, _at(constants.line_in(model, "MODEL_CONFIG", self.round, "models"))
         aliases, _ = self._of("model_mapping") or ({}, 0)
         if aliases_of_model := [alias for alias, aliased in aliases.items() if aliased == model]:
-            lines = [found[1] for alias in aliases_of_model if (found := self._of("model_mapping", alias))]
+            lines = [value[1] for alias in aliases_of_model if (value := self._of("model_mapping", alias))]
             yield "aliases", aliases_of_model, _at(*lines)
         for field in ("required", "optional"):
             sets = {suite: self._of(f"{field}-scenarios-{suite}", model) for suite in SUITES}

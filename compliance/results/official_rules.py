@@ -102,7 +102,7 @@ class Limit:
     why: str = ""  # text after the required value
     slack: float = 0.0  # tolerance as a share of the limit, for numbers that LoadGen prints with few digits
     keys: tuple[str, ...] = ()  # deciding keys of the log, if `found` is a function
-    of: Callable[[RuleInput], Formula] = lambda inputs: ("", ())  # formula of a computed value, and its keys
+    formula_of: Callable[[RuleInput], Formula] = lambda inputs: ("", ())  # formula of a computed value, and its keys
     fix_of: Callable[[RuleInput], str] = lambda inputs: ""  # replaces `fix` unless it is empty
 
     def judged(self, inputs: RuleInput) -> Iterator[Finding]:
@@ -116,7 +116,7 @@ class Limit:
         required = ", ".join(wanted) if self.how == "one of" else self.shown.format(wanted)
         required += inputs.claim.limit_in_rules(self.rule)
         passed = _HOLDS[self.how](value, bound)
-        formula, keys = self.of(inputs)
+        formula, keys = self.formula_of(inputs)
         finding = compared(
             self.rule,
             passed,
@@ -221,7 +221,7 @@ PERFORMANCE_ROWS = (
         "set min_duration = 600000 in user.conf and rerun", "duration",
         _took_s, "at least", lambda a: a.claim.min_duration_s, "{:,.10g} s",
         "{:,.2f} s",
-        slack=PRINTED, of=lambda a: DURATION_FROM.get(a.detail.scenario, ("", ())),
+        slack=PRINTED, formula_of=lambda a: DURATION_FROM.get(a.detail.scenario, ("", ())),
         fix_of=lambda a: _LONGER.get(a.detail.scenario, "")),
     Limit("perf-max-duration", "[rules] minimum duration", "effective max_duration, compared with min_duration",
         "remove max_duration from user.conf and rerun", "max_duration",
@@ -262,19 +262,19 @@ PERFORMANCE_ROWS = (
         "output tokens per sample", "limit the output tokens to the maximum of the benchmark",
         "output tokens", _mean_tokens, "at most", lambda a: a.entry.max_tokens.get("performance"),
         "{} per sample", "{:.2f} per sample on average", slack=4 * PRINTED,
-        of=lambda a: TOKENS_FROM.get(a.detail.scenario, ("", ()))),
+        formula_of=lambda a: TOKENS_FROM.get(a.detail.scenario, ("", ()))),
     *(
         Limit("perf-tokens-per-sample", "[checker] TOKENS_PER_SAMPLE of accuracy-target and accuracy-upper-limit",
             "output tokens per sample, compared with the accuracy target",
             "rerun with the generation settings of the accuracy run", "output tokens",
             _mean_tokens, how, _tokens_target(bound), "{:.2f} per sample", "{:.2f} per sample on average",
-            slack=4 * PRINTED, of=lambda a: TOKENS_FROM.get(a.detail.scenario, ("", ())))
+            slack=4 * PRINTED, formula_of=lambda a: TOKENS_FROM.get(a.detail.scenario, ("", ())))
         for how, bound in (("at least", "low"), ("at most", "high"))
     ),
     Limit("perf-limits", f"{_CHECK}latency_check", "latency limit in LoadGen's settings",
         "remove target_latency from user.conf", "target latency",
         _latency_ms, "at most", lambda a: a.latency_ms, "{:,.10g} ms",
-        of=_latency_from),
+        formula_of=_latency_from),
     *_limits("ttft", "result_first_token_99.00_percentile_latency_ns"),
     *_limits("tpot", "result_time_per_output_token_99.00_percentile_ns"),
 )  # fmt: skip

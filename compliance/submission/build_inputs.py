@@ -119,7 +119,7 @@ def _finished_audits(paths: list[Path], errors: list[HarnessError], audit_paths:
         return audits
     worst, fix = max(errors, key=lambda error: error.exit_code), ""
     lines = [error.message for error in errors]
-    for campaign in dict.fromkeys(found for path in paths if (found := campaign_of(path)) is not None):
+    for campaign in dict.fromkeys(folder for path in paths if (folder := campaign_of(path)) is not None):
         planned = read_object(campaign.configuration, _RESTORE).get("legs") or []
         lines += [f"{run['leg']} is missing" for run in planned if not _run_in(campaign, run["directory"]).exists()]
         fix = continuation(campaign)

@@ -154,8 +154,8 @@ def _compare_system(
     signed = SystemSignOff(name, len(result_runs), sum(run_of[run_dir] is not None for run_dir in result_runs))
     if None in run_of.values():
         return None, signed
-    results = [found.root for run_dir in result_runs if (found := run_of[run_dir])]
-    results += [found.root.parent for run_dir in audits if (found := run_of[run_dir])]
+    results = [run.root for run_dir in result_runs if (run := run_of[run_dir])]
+    results += [run.root.parent for run_dir in audits if (run := run_of[run_dir])]
     home = tree.results(first.division, first.organization) / first.system
     try:
         candidates = gather(results, beside=False)

@@ -260,7 +260,7 @@ def is_settled(changes: Sequence[AbChange], blocks: int, precision: float) -> bo
     """
     main = [change for change in changes if change.is_main]
     is_constant = all(change.drift is None for change in main)
-    return blocks >= MIN_BLOCKS and bool(main) and is_constant and all(is_precise(one, precision) for one in main)
+    return blocks >= MIN_BLOCKS and bool(main) and is_constant and all(is_precise(change, precision) for change in main)
 
 
 def changes_of(

@@ -173,15 +173,17 @@ def condition_text(name: str, value: Any) -> str:
 def _changed(base: BenchRecord, candidate: BenchRecord) -> Iterator[tuple[str, Any, Any]]:
     """Yield the differences of the systems. An effective option is left out if the requested option differs."""
     changes = differences(base.conditions.system, candidate.conditions.system)
-    for key, (before, two) in changes.items():
+    for key, (before, after) in changes.items():
         name = key.removeprefix("resolved.")
         if name == key or f"engine_options.{name}" not in changes:
-            yield name.removeprefix("engine_options."), before, two
-    yield from ((name, one, two) for name, (one, two) in differences(base.metadata, candidate.metadata).items())
+            yield name.removeprefix("engine_options."), before, after
+    yield from (
+        (name, before, after) for name, (before, after) in differences(base.metadata, candidate.metadata).items()
+    )
 
 
 def _change_text(base: BenchRecord, candidate: BenchRecord, changed: Sequence[tuple[str, Any, Any]]) -> str:
-    texts = [f"{name} {value_text(one, 40)} → {value_text(two, 40)}" for name, one, two in changed]
+    texts = [f"{name} {value_text(before, 40)} → {value_text(after, 40)}" for name, before, after in changed]
     changes = shortened_list(texts, _MAX_CHANGES) or "nothing in the recorded system"
     return f"{changes}; {UNDECLARED}" if any(map(_hides_options, (base, candidate))) else changes
 
@@ -219,11 +221,11 @@ class _Quantity(NamedTuple):
 
 
 def _median(name: Literal["ttft", "tpot", "latency"]) -> Callable[[BenchRun], float | None]:
-    return lambda run: None if (found := getattr(run, name)) is None else found.p50
+    return lambda run: None if (times := getattr(run, name)) is None else times.p50
 
 
 def _mean(name: Literal["ttft", "tpot", "latency"]) -> Callable[[BenchRun], float | None]:
-    return lambda run: None if (found := getattr(run, name)) is None else found.mean
+    return lambda run: None if (times := getattr(run, name)) is None else times.mean
 
 
 _TPOT = _Quantity("mean TPOT", "ms", ("server", "concurrency"), _mean("tpot"), median_of=_median("tpot"))

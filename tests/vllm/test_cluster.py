@@ -163,7 +163,7 @@ def starting_run(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> It
 
 
 def until_both(whom: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
-    return list(until(lambda: len(found := whom()) == 2 and found, "both"))
+    return list(until(lambda: len(processes := whom()) == 2 and processes, "both"))
 
 
 @pytest.mark.parametrize("when", ["before its actor", pytest.param("with its actor", marks=pytest.mark.long)])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get install chromium")
 

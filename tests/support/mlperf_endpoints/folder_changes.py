@@ -94,12 +94,12 @@ def lose(kind: str, place: int) -> Change:
 
 
 def double(kind: str, place: int) -> Change:
-    return in_events(lambda lines: lines.insert(found := places(lines, kind)[place], lines[found]))
+    return in_events(lambda lines: lines.insert(start := places(lines, kind)[place], lines[start]))
 
 
 def move(kind: str, place: int, by: int) -> Change:
     """Move an event to another line."""
-    return in_events(lambda lines: lines.insert((found := places(lines, kind)[place]) + by, lines.pop(found)))
+    return in_events(lambda lines: lines.insert((start := places(lines, kind)[place]) + by, lines.pop(start)))
 
 
 def shift_event(kind: str, place: int, ns: int) -> Change:
