@@ -48,7 +48,7 @@ def _references() -> list[list[int]]:
 @cache
 def _lead_tokens() -> int:
     first, last = min(_prompts()), max(_prompts())
-    return next(place for place, (value, value) in enumerate(zip(first, last, strict=False)) if value != value)
+    return next(place for place, (low, high) in enumerate(zip(first, last, strict=False)) if low != high)
 
 
 def run_audit(audit: str, kind: str, scenario: Scenario, folder: Path) -> str:
