@@ -13,6 +13,7 @@ from compliance.judge.verdict import Subject
 from compliance.mlperf_endpoints.derive import Metrics, count_tokens, derive_metrics, recomputed_numbers
 from compliance.mlperf_endpoints.load import MeasuredPhase, read_load
 from compliance.mlperf_endpoints.round_tables import RoundTables, round_tables
+from compliance.mlperf_endpoints.steady_window import SteadyState, detect_steady_state, super_passes
 from qsl.tokenizers import load_tokenizer
 from runs.errors import HarnessError
 from runs.mlperf_endpoints.events import NO_TIME, EventColumn
@@ -82,6 +83,25 @@ class EndpointsEvidence(Subject):
         if self.model_path is None or self.run.events is None:
             return None
         return count_tokens(self.run.events, load_tokenizer(self.model_path))
+
+    @cached_property
+    def steady_state(self) -> SteadyState | None:
+        """The steady state of a run at a fixed concurrency or with Poisson arrivals.
+
+        None without tokens, for other load patterns, or if the size of the dataset is unknown.
+        """
+        load = self.load
+        if load is None or self.tokens is None or (size := load.size[0]) is None:
+            return None
+        pattern = load.config.settings.load_pattern
+        if pattern.type not in ("concurrency", "poisson"):
+            return None
+        is_low = (pattern.target_concurrency or 0) <= self.tables.points["ultra_low"]
+        required_s = self.tables.limits["min_duration_s"]["ultra_low" if is_low else "above"]
+        events, rows = load.events, load.rows
+        later_tokens = np.where(events.rest_bytes[rows] > 0, self.tokens[1, rows], 0)
+        passes = super_passes(size, load.issued_ns, events.first_ns[rows], load.complete_ns, later_tokens)
+        return detect_steady_state(passes, size, required_s)
 
     @property
     def total_tokens(self) -> int | None:

@@ -29,7 +29,7 @@ from compliance.mlperf_endpoints.load import judge_load
 from compliance.mlperf_endpoints.point_rules import accuracy, accuracy_files, point, rescored
 from compliance.mlperf_endpoints.round_tables import RoundTables, judge_tables, round_tables
 from compliance.mlperf_endpoints.settings import settings_in_force
-from compliance.mlperf_endpoints.steady_state import check_steady_state, steady_state_line, steady_state_of
+from compliance.mlperf_endpoints.steady_state import check_steady_state, steady_state_line
 from compliance.mlperf_endpoints.summary_comparison import windowed
 from compliance.mlperf_endpoints.texts import check_token_counts, prompts, responses, times
 from compliance.sources import Case, Request
@@ -192,8 +192,8 @@ def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]
         mark = ", reported" if bool(over) == windowed(case.run, metrics) else ""
         yield f"{name} {span_s:.2f} s{mark}: QPS {rate}" + (f", TPS {tps:.6g}" if tps else "")
     yield from (f"{name}: {text}" for name, text in time_texts(measured).items())
-    if (steady := steady_state_of(case)) is not None:
-        yield steady_state_line(steady)
+    if case.steady_state is not None:
+        yield steady_state_line(case.steady_state)
 
 
 def _head(verdict: FolderVerdict) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from compliance.judge.verdict import Finding, judge
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
-from compliance.mlperf_endpoints.steady_state import SteadyState, steady_state_of
+from compliance.mlperf_endpoints.steady_window import SteadyState
 from compliance.mlperf_endpoints.summary_comparison import reported_differences
 from compliance.mlperf_endpoints.verdict import OFFICIAL, FolderVerdict, client_run
 from runs.files.writing import write_json
@@ -49,7 +49,7 @@ def examine_point(
     reasons = [finding.sentence for finding in point_violations(verdict, is_rehearsal=curve.is_rehearsal)]
     reasons += [] if verdict.error is None else [verdict.error.message]
     reasons += _differences(case, load, config, identity)
-    steady = None if verdict.error is not None or reasons else steady_state_of(case)
+    steady = None if verdict.error is not None or reasons else case.steady_state
     summary = case.run.summary if case.error is None else None
     return {
         "schema_version": SCHEMA_VERSION,

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compliance.mlperf_endpoints.steady_state import (
+from compliance.mlperf_endpoints.steady_window import (
     ANOMALY,
     DOWN,
     FEW_PASSES,
@@ -19,7 +19,6 @@ from compliance.mlperf_endpoints.steady_state import (
     SteadyState,
     detect_steady_state,
     drift_share,
-    steady_state_of,
     super_passes,
     trend,
     variation,
@@ -139,7 +138,7 @@ def test_a_block_of_the_client_that_differs_from_the_events_is_a_contradiction(
     copy_of: Callable[[str], Path], change: dict[str, object], is_violated: bool
 ) -> None:
     folder = copy_of("concurrency")
-    steady = steady_state_of(client_run(folder, "bytes"))
+    steady = client_run(folder, "bytes").steady_state
     assert steady is not None
     in_json(SUMMARY, lambda summary: summary.update(steady_state=steady.reported | change))(folder)
     violated = [
