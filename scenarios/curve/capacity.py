@@ -1,12 +1,11 @@
 """The search for C_max, the lowest concurrency at which a server reaches its highest rate.
 
-The search is a generator: it yields the concurrency of the next probe and receives the rate. It doubles the concurrency
-until the rate stops growing, and then halves the interval between the highest level below saturation and the lowest
-saturated level.
+The search doubles the concurrency until the rate stops growing, and then halves the interval between the highest level
+below saturation and the lowest saturated level.
 """
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -28,9 +27,6 @@ class Capacity:
     is_saturated: bool  # False: the rate still grew at the highest level
     note: str
     rates: dict[int, list[float]] = field(default_factory=dict)  # concurrency → samples/s of each probe
-
-
-Search = Generator[int, float, Capacity]
 
 
 class _Levels:
@@ -67,21 +63,22 @@ class _Levels:
         return below, min(level for level in levels if level > below and (level == top or self.is_saturated(level)))
 
 
-def search_c_max(first: int, limit: int) -> Search:
+def search_c_max(first: int, limit: int, measure: Callable[[int], float]) -> Capacity:
     """Search for C_max.
 
     Args:
         first: First concurrency of the search.
         limit: Highest concurrency that may be measured.
+        measure: Runs a probe at a concurrency; returns its rate in samples/s, or raises `ProbeFailed`.
 
-    Yields:
-        The concurrency of the next probe. The caller sends its rate in samples/s, or throws `ProbeFailed`.
+    Raises:
+        ProbeFailed: If samples fail at the first concurrency, or after the doubling.
     """
     levels = _Levels()
     level, reason = first, ""
     while True:
         try:
-            levels.add(level, (yield level))
+            levels.add(level, measure(level))
         except ProbeFailed:
             if level == first:
                 raise
@@ -101,14 +98,14 @@ def search_c_max(first: int, limit: int) -> Search:
     highest = sorted(levels.rates)[-3:]
     for decisive in highest:
         while len(levels.rates[decisive]) < REPEATS:
-            levels.add(decisive, (yield decisive))
+            levels.add(decisive, measure(decisive))
     below, saturated = levels.bracket()
     while saturated > MAX_RATIO * max(below, first):
         middle = round(math.sqrt(max(below, first) * saturated))
         if middle in levels.rates:
             break
         for _ in range(REPEATS):
-            levels.add(middle, (yield middle))
+            levels.add(middle, measure(middle))
         below, saturated = levels.bracket()
     note = f"the rate at {saturated:,} is within {1 - SATURATED_SHARE:.0%} of the highest rate, less the spread "
     note += f"{levels.spread:.1%} of repeated probes"

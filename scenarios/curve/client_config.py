@@ -33,7 +33,7 @@ FORMS: Mapping[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class ClientLoad:
+class PlannedLoad:
     """What one run of the client issues."""
 
     concurrency: int  # for a dedicated Offline run: ignored
@@ -47,7 +47,7 @@ class ClientLoad:
         return "both" if self.accuracy else "perf"
 
 
-def client_config(curve: CurveConfig, form: str, load: ClientLoad, report_dir: Path) -> dict[str, Any]:
+def client_config(curve: CurveConfig, form: str, load: PlannedLoad, report_dir: Path) -> dict[str, Any]:
     """Return the content of the configuration file of one run."""
     seeds, settings = curve.seed_set.seeds, FORMS[form]
     pattern = {"type": "max_throughput"}
@@ -105,7 +105,7 @@ def client_form(curve: CurveConfig) -> str:
     reasons = []
     with temporary_folder("curve-client-") as folder:
         for form in FORMS:
-            config = client_config(curve, form, ClientLoad(curve.ultra_low, curve.rows, accuracy=True), folder / "run")
+            config = client_config(curve, form, PlannedLoad(curve.ultra_low, curve.rows, accuracy=True), folder / "run")
             path = folder / "client.yaml"
             write_atomic(path, yaml.safe_dump(config, sort_keys=False))
             done = run_program([curve.client, "validate-yaml", "--config", path], timeout_s=VALIDATE_TIMEOUT_S)

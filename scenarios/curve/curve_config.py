@@ -38,7 +38,7 @@ class CurveOptions(CheckedOptions):
     model: str
     tokenizer: str | None = None  # default: the model
     model_params: dict[str, Any] = Field(default_factory=dict)  # sampling of the client; default: that of the round
-    datasets: list[dict[str, Any]]  # as in the client's configuration
+    datasets: list[dict[str, Any]]  # entries of the client's configuration
     rows: int | None = Field(None, ge=1)  # rows of the performance dataset; default: counted in a JSON or JSONL file
     client_settings: dict[str, Any] = Field(default_factory=dict)  # settings.client of the client's configuration
     api_type: str | None = None  # endpoint_config.api_type of the client's configuration
@@ -145,7 +145,7 @@ def load_curve(file: Path, root: Path | None, *, is_rehearsal: bool) -> CurveCon
         mistakes.add(f"{file}: client {options.client}: program not found", "give the path of inference-endpoint")
     seed_set = _check_seeds(mistakes, file, options, tables, is_rehearsal=is_rehearsal)
     _check_datasets(mistakes, file, options)
-    _check_levels(mistakes, file, options, len(servers))
+    _check_levels(mistakes, file, options, tables, len(servers))
     for name in ("shared_src", "shared_docs"):
         if not (file.parent / getattr(options, name)).is_dir():
             mistakes.add(f"{file}: {name}: {getattr(options, name)}: no such directory", "give a directory")
@@ -245,7 +245,8 @@ def _check_datasets(mistakes: Mistakes, file: Path, options: CurveOptions) -> No
             mistakes.add(f"{file}: datasets: {path}: no such file", "give the path of the dataset")
 
 
-def _check_levels(mistakes: Mistakes, file: Path, options: CurveOptions, servers: int) -> None:
+def _check_levels(mistakes: Mistakes, file: Path, options: CurveOptions, tables: RoundTables, servers: int) -> None:
+    least, ultra_low = tables.points["least"], tables.points["ultra_low"]
     highest = max([options.c_max or 0, *(options.concurrencies or ())])
     if servers and highest > MAX_CONNECTIONS * servers:
         mistakes.add(
@@ -254,13 +255,14 @@ def _check_levels(mistakes: Mistakes, file: Path, options: CurveOptions, servers
         )
     if options.concurrencies is not None:
         levels = sorted(set(options.concurrencies))
-        if len(levels) < 7 or levels[0] < 1:
-            mistakes.add(f"{file}: concurrencies: {len(levels)} different ones, required: at least 7", "add more")
+        if len(levels) < least or levels[0] < 1:
+            mistakes.add(f"{file}: concurrencies: {len(levels)} different ones, required: at least {least}", "add more")
         for name in ("c_min", "c_max"):
             if getattr(options, name) is not None:
                 mistakes.add(f"{file}: {name}: contradicts concurrencies", f"remove {name} or concurrencies")
-    elif options.c_min is not None and options.c_min > 32:
-        mistakes.add(f"{file}: c_min {options.c_min}: must be at most 32", "write, for example, c_min: 32")
+    elif options.c_min is not None and options.c_min > ultra_low:
+        problem = f"{file}: c_min {options.c_min}: must be at most {ultra_low}"
+        mistakes.add(problem, f"write, for example, c_min: {ultra_low}")
 
 
 def _read_facts(path: Path, place: str) -> dict[str, Any]:

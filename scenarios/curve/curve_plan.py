@@ -102,7 +102,14 @@ def covered_regions(levels: Sequence[int], bounds: Mapping[str, tuple[int, int]]
     return owners
 
 
-def passes_for(required_s: float, rate: float, rows: int, basis: str, crop: int = FIRST_CROP) -> int:
+def passes_for(
+    required_s: float,
+    rate: float,
+    rows: int,
+    basis: str,
+    crop: int = FIRST_CROP,
+    window_passes: int = MIN_WINDOW_PASSES,
+) -> int:
     """Return the number of passes over the dataset.
 
     Args:
@@ -110,9 +117,10 @@ def passes_for(required_s: float, rate: float, rows: int, basis: str, crop: int 
         rate: Rate of the server in samples/s.
         basis: `window`: the steady-state window has the duration; `whole-run`: the run has it.
         crop: Passes before the steady-state window.
+        window_passes: Minimum number of passes in the window.
     """
     lasting = math.ceil(MARGIN * required_s * rate / rows)
-    return crop + max(MIN_WINDOW_PASSES, lasting) + 1 if basis == WINDOW else max(1, lasting)
+    return crop + max(window_passes, lasting) + 1 if basis == WINDOW else max(1, lasting)
 
 
 def rate_between(concurrency: int, rates: Mapping[int, float]) -> float | None:

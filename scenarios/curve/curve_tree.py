@@ -11,7 +11,7 @@ import yaml
 
 from compliance.judge.text import text
 from compliance.judge.verdict import Finding
-from compliance.mlperf_endpoints.curve_rules import REGIONS
+from compliance.mlperf_endpoints.curve_rules import DEDICATED, REGIONS
 from compliance.mlperf_endpoints.submission import (
     CURVE,
     PROGRAM,
@@ -98,7 +98,7 @@ def point_file(curve: CurveConfig, plan: CurvePlan, point: PlannedPoint, record:
             "shared_docs": "docs", "seed_set": curve.seed_set.name}),
         (f"seed set {curve.seed_set.name}", {"runtime_settings": {"runtime": dict(curve.seed_set.seeds)}}),
         ("plan.json", {"max_supported_concurrency": plan.c_max}
-         | ({} if point.offline == "dedicated" else {"region": declared_region(plan, point)})
+         | ({} if point.offline == DEDICATED else {"region": declared_region(plan, point)})
          | ({"offline": point.offline} if point.offline else {})),
     ]  # fmt: skip
     if record.get("steady_state") is not None:

@@ -12,7 +12,7 @@ from compliance.mlperf_endpoints.verdict import OFFICIAL, FolderVerdict, client_
 from runs.files.writing import write_json
 from runs.mlperf_endpoints.events import EventColumn
 from runs.mlperf_endpoints.layout import EVENTS
-from scenarios.curve.client_config import ClientLoad, point_settings
+from scenarios.curve.client_config import PlannedLoad, point_settings
 from scenarios.curve.curve_config import CurveConfig
 from scenarios.curve.curve_dir import VERIFIED
 
@@ -24,7 +24,7 @@ _SECTIONS = ("type", "model_params", "settings", "endpoint_config")
 
 
 def examine_probe(
-    folder: Path, load: ClientLoad, settings: Mapping[str, Any], identity: Mapping[str, Any]
+    folder: Path, load: PlannedLoad, settings: Mapping[str, Any], identity: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Measure a probe, and record it with its settings and the facts of the server. Its samples may have failed."""
     case = client_run(folder)
@@ -36,7 +36,7 @@ def examine_probe(
 
 
 def examine_point(
-    curve: CurveConfig, folder: Path, load: ClientLoad, config: Mapping[str, Any], identity: Mapping[str, Any]
+    curve: CurveConfig, folder: Path, load: PlannedLoad, config: Mapping[str, Any], identity: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Check the run of a point as `verify --official` does, and return its record.
 
@@ -74,7 +74,7 @@ def point_violations(verdict: FolderVerdict, *, is_rehearsal: bool) -> Iterator[
 
 
 def _differences(
-    case: EndpointsEvidence, load: ClientLoad, config: Mapping[str, Any], identity: Mapping[str, Any]
+    case: EndpointsEvidence, load: PlannedLoad, config: Mapping[str, Any], identity: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yield the differences between the run and the plan."""
     run = case.run
@@ -95,7 +95,7 @@ def _differences(
         yield f"git_sha of the client: {summary.git_sha}, required: {planned_sha}"
 
 
-def _numbers(case: EndpointsEvidence, load: ClientLoad, steady: SteadyState | None = None) -> dict[str, Any]:
+def _numbers(case: EndpointsEvidence, load: PlannedLoad, steady: SteadyState | None = None) -> dict[str, Any]:
     phase = case.load
     assert phase is not None
     events_path = case.run.path(EVENTS)

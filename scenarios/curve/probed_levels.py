@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scenarios.curve.capacity import ProbeFailed, search_c_max
+from compliance.mlperf_endpoints.curve_rules import DEDICATED
+from scenarios.curve.capacity import search_c_max
 from scenarios.curve.curve_config import CurveConfig
 from scenarios.curve.curve_plan import passes_for, rate_between, usable_c_max
 
@@ -50,18 +51,7 @@ def probe_levels(curve: CurveConfig, probe: Probe) -> ProbedLevels:
 
     notes = []
     if options.c_max is None:
-        search = search_c_max(curve.ultra_low, options.max_concurrency)
-        level, failure = next(search), None
-        while True:
-            try:
-                try:
-                    rate = measure(level)
-                except ProbeFailed as error:
-                    failure = error
-                level, failure = search.throw(failure) if failure is not None else search.send(rate), None
-            except StopIteration as end:
-                capacity = end.value
-                break
+        capacity = search_c_max(curve.ultra_low, options.max_concurrency, measure)
         c_max = capacity.c_max
         notes.append(f"C_max {c_max:,}: {capacity.note}")
     else:
@@ -81,7 +71,7 @@ def probe_levels(curve: CurveConfig, probe: Probe) -> ProbedLevels:
 
 def point_count(curve: CurveConfig) -> int:
     """Return the number of points at a fixed concurrency."""
-    return curve.options.points - (curve.options.offline == "dedicated")
+    return curve.options.points - (curve.options.offline == DEDICATED)
 
 
 def _lowest(curve: CurveConfig, measure: Callable[[int], float]) -> tuple[int, str]:

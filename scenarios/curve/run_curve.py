@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,22 @@ from runs.processes.interrupts import raise_if_interrupted
 from runs.wording import counted, shortened_list
 from scenarios.console import say
 from scenarios.curve.capacity import ProbeFailed
-from scenarios.curve.client_config import ClientLoad, client_config, client_form, point_settings, sent_model_seed
+from scenarios.curve.client_config import PlannedLoad, client_config, client_form, point_settings, sent_model_seed
 from scenarios.curve.client_process import SHARED_MEMORY, EventLog, Watch, end_recorded_client, run_client
 from scenarios.curve.curve_config import CurveConfig
 from scenarios.curve.curve_dir import VERIFIED, CurveDir, read_verified
-from scenarios.curve.curve_plan import WINDOW, CurvePlan, NoCurve, PlannedPoint, curve_levels, plan_curve, usable_c_max
+from scenarios.curve.curve_plan import (
+    FIRST_CROP,
+    MIN_WINDOW_PASSES,
+    WINDOW,
+    CurvePlan,
+    NoCurve,
+    PlannedPoint,
+    curve_levels,
+    passes_for,
+    plan_curve,
+    usable_c_max,
+)
 from scenarios.curve.examined_run import SCHEMA_VERSION, examine_point, examine_probe
 from scenarios.curve.plan_table import EVENT_BYTES, TITLES, gpu_hours, minutes, plan_lines, plan_rows
 from scenarios.curve.probed_levels import WAVES, ProbedLevels, point_count, probe_levels
@@ -39,7 +51,6 @@ ATTEMPTS = 2  # runs of a point whose checks fail
 MAX_REASONS = 3  # reasons of a point that are printed
 SPACE_MARGIN = 1.2  # factor on the estimated size of the events
 DONE, TO_DO, CHANGED = "done", "to do", "changed"
-UNTIL = ("plan", "points", "tree")
 # Keys of curve.yaml that decide the concurrencies and the rates.
 _PLANNED = (
     "c_min", "c_max", "max_concurrency", "concurrencies", "points", "offline", "max_point_hours", "basis", "server",
@@ -84,6 +95,7 @@ class _CurveRun:
         self._levels: ProbedLevels | None = None
         self._changed_keys: list[str] = []  # keys of the configuration that differ from plan.json
         self._failed: dict[str, list[str]] = {}
+        self._stops = False  # True: the model gives wrong responses, so no further point starts
 
     # Plan --------------------------------------------------------------------------------------------------------
 
@@ -151,6 +163,12 @@ class _CurveRun:
         except NoCurve as error:
             raise InputError(f"{curve.file}: concurrencies: {error}", "add a concurrency of this region") from error
 
+    def _complete_plan(self) -> CurvePlan:
+        """Return the points when C_max is known."""
+        plan = self._plan()
+        assert plan is not None
+        return plan
+
     def _records(self) -> dict[str, dict[str, Any]]:
         """Return the records of finished points by name."""
         folders = sorted(self._place.points.iterdir()) if self._place.points.is_dir() else []
@@ -168,7 +186,7 @@ class _CurveRun:
         """Return the settings of a finished point that differ from the plan."""
         record = records[point.name]
         form = self._form or str(record.get("form", ""))
-        planned = point_settings(client_config(self._curve, form, self._load(point), Path()))
+        planned = point_settings(client_config(self._curve, form, self._load(point, point.passes or 1), Path()))
         facts = [
             ("settings", record["settings"], planned),
             ("rehearsal", record["rehearsal"], self._curve.is_rehearsal),
@@ -180,9 +198,8 @@ class _CurveRun:
             for path, before, now in _unequal(old, new)
         ]
 
-    def _load(self, point: PlannedPoint) -> ClientLoad:
-        samples = (point.passes or 1) * self._curve.rows
-        return ClientLoad(point.concurrency, samples, point.offline == DEDICATED, point.accuracy)
+    def _load(self, point: PlannedPoint, passes: int) -> PlannedLoad:
+        return PlannedLoad(point.concurrency, passes * self._curve.rows, point.offline == DEDICATED, point.accuracy)
 
     # Work --------------------------------------------------------------------------------------------------------
 
@@ -201,8 +218,7 @@ class _CurveRun:
             raise InputError(f"finished points have another configuration:\n  {changes}", _FIX_CHANGED)
         if self._levels is None and (self._probe or curve.options.concurrencies is None):
             self._levels = self._probed()
-        plan = self._plan()
-        assert plan is not None
+        plan = self._complete_plan()
         self._refuse_changed(plan)
         self._write_plan(plan)
         self._write_page(plan)
@@ -220,9 +236,7 @@ class _CurveRun:
             return ExitCode.OK
         from scenarios.curve.curve_tree import build_tree
 
-        plan = self._plan()
-        assert plan is not None
-        return build_tree(curve, place, plan, self._records(), self._say)
+        return build_tree(curve, place, self._complete_plan(), self._records(), self._say)
 
     def _end_earlier_runs(self) -> None:
         """End the client of a killed command, and move unfinished runs away."""
@@ -274,13 +288,15 @@ class _CurveRun:
     def _probed(self) -> ProbedLevels:
         """Measure the concurrencies that the configuration lacks, or all that it gives."""
         levels = sorted(set(self._curve.options.concurrencies or ()))
-        try:
-            if not levels:
-                return probe_levels(self._curve, self._run_probe)
-            rates = {level: self._run_probe(level, WAVES * level, 1) for level in levels}
-        except ProbeFailed as error:
-            raise ExecutionError(f"probe: {error}", _FIX_PROBE) from error
-        return ProbedLevels(levels[0], levels[-1], [], rates)
+        if levels:
+            return ProbedLevels(levels[0], levels[-1], [], {level: self._measured_rate(level) for level in levels})
+        with _failed_probe_as_error():
+            return probe_levels(self._curve, self._run_probe)
+
+    def _measured_rate(self, concurrency: int) -> float:
+        """Run one probe; return its rate in samples/s."""
+        with _failed_probe_as_error():
+            return self._run_probe(concurrency, WAVES * concurrency, 1)
 
     def _run_probe(self, concurrency: int, samples: int, number: int) -> float:
         """Run a probe, or read the earlier one with equal settings and no failed samples; return its rate.
@@ -289,7 +305,7 @@ class _CurveRun:
             ProbeFailed: If samples failed.
             ExecutionError: If the server or the client failed.
         """
-        folder, load = self._place.probe(concurrency, number), ClientLoad(concurrency, samples)
+        folder, load = self._place.probe(concurrency, number), PlannedLoad(concurrency, samples)
         name = f"probe {concurrency:,}"
         settings = point_settings(client_config(self._curve, self._form, load, folder))
         if (record := read_verified(folder)) is not None:
@@ -307,7 +323,7 @@ class _CurveRun:
             raise ExecutionError(f"{name}: {fault}", _FIX_SERVER)
         raise ProbeFailed(f"{record['failed']} samples failed at concurrency {concurrency:,}")
 
-    def _client(self, folder: Path, load: ClientLoad, name: str, *, tolerates_errors: bool = False) -> str:
+    def _client(self, folder: Path, load: PlannedLoad, name: str, *, tolerates_errors: bool = False) -> str:
         """Run the client with a live line. After an error or a signal, the directory moves to discarded/."""
         config = client_config(self._curve, self._form, load, folder)
         try:
@@ -369,16 +385,14 @@ class _CurveRun:
         names = [point.name for point in plan.points]
         for name in names:
             raise_if_interrupted()
-            current = self._plan()  # the rates of finished points change the passes of the next ones
-            assert current is not None
+            current = self._complete_plan()  # the rates of finished points change the passes of the next ones
             point = next(planned for planned in current.points if planned.name == name)
             if self._states(current)[name] == DONE:
                 continue
-            if not self._run_point(point) and point.name == names[0] and self._failed[name][:1] == ["accuracy"]:
+            if not self._run_point(point, is_first=name == names[0]) and self._stops:
                 self._say(f"{name}: accuracy below its target, so no other point starts")
                 return False
-        final = self._plan()
-        assert final is not None
+        final = self._complete_plan()
         self._write_plan(final)
         missing = [name for name, state in self._states(final).items() if state != DONE]
         for name in missing:
@@ -386,11 +400,15 @@ class _CurveRun:
             self._say(f"missing: {name}: {shortened_list(reasons, MAX_REASONS)}")
         return not missing
 
-    def _run_point(self, point: PlannedPoint) -> bool:
-        """Run a point, at most twice; return whether its checks passed."""
+    def _run_point(self, point: PlannedPoint, *, is_first: bool) -> bool:
+        """Run a point, at most twice; return whether its checks passed.
+
+        Args:
+            is_first: True if wrong accuracy at this point stops the curve.
+        """
         passes = point.passes or self._first_passes(point)
         for attempt in range(1, ATTEMPTS + 1):
-            load = ClientLoad(point.concurrency, passes * self._curve.rows, point.offline == DEDICATED, point.accuracy)
+            load = self._load(point, passes)
             expected = "" if point.seconds is None else f", about {minutes(point.seconds)}"
             name = f"{point.name} (concurrency {point.concurrency:,}, {point.role})"
             self._say(f"{name}: {load.samples:,} samples{expected}")
@@ -403,7 +421,7 @@ class _CurveRun:
             if not reasons and not longer:
                 write_json(folder / VERIFIED, record)
                 self._say(f"{point.name}: done, {record['rate']:.4g} samples/s{_steady_text(record)}")
-                self._write_page(self._plan())
+                self._write_page(self._complete_plan())
                 return True
             reasons = reasons or [f"no steady-state window is long enough; repeated with {longer} passes"]
             write_json(folder / VERIFIED, record | {"reasons": reasons})
@@ -413,31 +431,26 @@ class _CurveRun:
             if not longer and (fault := self._server_fault()):
                 raise ExecutionError(fault, _FIX_SERVER)
             passes = longer or passes
-            if record["accuracy_failed"] and point.name == "r1":
-                self._failed[point.name] = ["accuracy", *reasons]
+            if is_first and record["accuracy_failed"]:
+                self._stops = True
                 return False
         return False
 
     def _first_passes(self, point: PlannedPoint) -> int:
         """Return the passes of a point whose rate is unknown, after a probe of it."""
-        try:
-            rate = self._run_probe(point.concurrency, WAVES * point.concurrency, 1)
-        except ProbeFailed as error:
-            raise ExecutionError(f"probe: {error}", _FIX_PROBE) from error
+        rate = self._measured_rate(point.concurrency)
         self._levels = self._levels or ProbedLevels(point.concurrency, point.concurrency)
         self._levels.rates[point.concurrency] = rate
-        plan = self._plan()
-        assert plan is not None
-        return next(planned.passes for planned in plan.points if planned.name == point.name) or 1
+        return next(planned.passes for planned in self._complete_plan().points if planned.name == point.name) or 1
 
-    def _examined(self, folder: Path, load: ClientLoad, point: PlannedPoint) -> dict[str, Any]:
+    def _examined(self, folder: Path, load: PlannedLoad, point: PlannedPoint) -> dict[str, Any]:
         config = client_config(self._curve, self._form, load, folder)
         git_sha = next((record["identity"]["git_sha"] for record in self._records().values()), None)
         identity = {**self._identity, "git_sha": git_sha}
         with self._console.status(f"{point.name}: verifying"):
             record = examine_point(self._curve, folder, load, config, identity)
         return record | {
-            "concurrency": point.concurrency, "offline": "dedicated" if load.is_offline else "", "form": self._form
+            "concurrency": point.concurrency, "offline": DEDICATED if load.is_offline else "", "form": self._form
         }  # fmt: skip
 
     def _longer(self, point: PlannedPoint, passes: int, record: dict[str, Any], attempt: int) -> int:
@@ -447,9 +460,11 @@ class _CurveRun:
             return 0
         if steady["status"] == "windowable":
             return 0
-        lasting = -(-int(1.1 * point.required_s * record["rate"]) // self._curve.rows)
-        longer = int(record["crop"] or 1) + max(int(record["window_passes"] or 4), lasting) + 2
-        return max(longer, passes + 1)
+        longer = passes_for(
+            point.required_s, record["rate"], self._curve.rows, WINDOW, record["crop"] or FIRST_CROP,
+            record["window_passes"] or MIN_WINDOW_PASSES,
+        )  # fmt: skip
+        return 1 + max(longer, passes)
 
     # Output ------------------------------------------------------------------------------------------------------
 
@@ -470,10 +485,8 @@ class _CurveRun:
             },
         )
 
-    def _write_page(self, plan: CurvePlan | None) -> None:
+    def _write_page(self, plan: CurvePlan) -> None:
         """Write report.html with the present state of each point."""
-        if plan is None:
-            return
         from compliance.report.curve_page import curve_page, page_row  # importing matplotlib takes a moment
 
         records, states = self._records(), self._states(plan)
@@ -520,3 +533,12 @@ def _unequal(old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
 def _steady_text(record: dict[str, Any]) -> str:
     steady = record["steady_state"]
     return "" if steady is None else f", {steady['status']}, {steady['verdict']}"
+
+
+@contextmanager
+def _failed_probe_as_error() -> Iterator[None]:
+    """Raise an ExecutionError instead of `ProbeFailed`."""
+    try:
+        yield
+    except ProbeFailed as error:
+        raise ExecutionError(f"probe: {error}", _FIX_PROBE) from error

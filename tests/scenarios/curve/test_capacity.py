@@ -12,17 +12,15 @@ FIRST = 32
 
 def searched(rate_at: Callable[[int], float], limit: int = 8192, fails_from: int | None = None) -> tuple[Capacity, int]:
     """Search with a server, and return the result and the number of probes."""
-    search = search_c_max(FIRST, limit)
-    level, probes = next(search), 1
-    while True:
-        try:
-            if fails_from is not None and level >= fails_from:
-                level = search.throw(ProbeFailed())
-            else:
-                level = search.send(rate_at(level))
-        except StopIteration as end:
-            return end.value, probes
-        probes += 1
+    probes: list[int] = []
+
+    def measure(level: int) -> float:
+        probes.append(level)
+        if fails_from is not None and level >= fails_from:
+            raise ProbeFailed
+        return rate_at(level)
+
+    return search_c_max(FIRST, limit, measure), len(probes)
 
 
 def slots(count: int, noise: float = 0.0, seed: int = 0) -> Callable[[int], float]:

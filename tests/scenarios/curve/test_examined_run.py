@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import yaml
 
-from scenarios.curve.client_config import ClientLoad, client_config
+from scenarios.curve.client_config import PlannedLoad, client_config
 from scenarios.curve.curve_config import CurveConfig, load_curve
 from scenarios.curve.examined_run import examine_point, measured_rate
 from tests.scenarios.curve.conftest import ROWS, CurveFiles
 from tests.support.mlperf_endpoints import stub_client
 
-LOAD = ClientLoad(40, 10 * ROWS)
+LOAD = PlannedLoad(40, 10 * ROWS)
 GIT_SHA = stub_client.StubServer().git_sha
 
 
@@ -60,7 +60,7 @@ def test_a_point_that_equals_its_plan_has_no_reason_against_it(run_point: Callab
 def test_a_planted_fault_is_a_reason_against_the_point(
     run_point: Callable[..., Any],
     server: dict[str, Any],
-    load: ClientLoad,
+    load: PlannedLoad,
     change: dict[str, str],
     git_sha: str,
     words: str,
