@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from compliance.judge.rule import OURS, decides
 from compliance.judge.verdict import Finding
-from compliance.results.log_arithmetic import contradicted
+from compliance.results.log_arithmetic import CLOCK_S, contradicted
 from compliance.results.run_evidence import RunEvidence
 from runs.loadgen.summary_log import Contradiction
 from runs.record.manifest import Manifest
 from runs.record.progress import LOWEST_PERCENTILE_NS, PERCENTILE_STEP, Progress, read_progress
 from runs.record.requests_log import NO_TIME, RequestTable
 
-CLOCKS_S = 0.1  # tolerance between the clock of the heartbeat and the clock of the requests
 ROUNDING = 1e-6  # relative tolerance for numbers in progress.json
 
 
@@ -39,8 +38,8 @@ def _counts(progress: Progress, manifest: Manifest, requests: RequestTable) -> I
 
 def _rates(progress: Progress, _: Manifest, requests: RequestTable) -> Iterator[Contradiction]:
     """Compare the time with the request log, and the rates with the counts and the time."""
-    took_s = float(requests.complete_ns.max() - requests.issue_ns.min()) / 1e9
-    if progress.elapsed_s < took_s - CLOCKS_S:
+    took_s = requests.span_s
+    if progress.elapsed_s < took_s - CLOCK_S:
         yield Contradiction(
             f"elapsed_s is {progress.elapsed_s:.3f}", ("elapsed_s",), f"the requests took {took_s:.3f} s"
         )

@@ -120,6 +120,11 @@ class RequestTable:
     def __len__(self) -> int:
         return len(self.seq)
 
+    @property
+    def span_s(self) -> float:
+        """Time from the first issue to the last completion, in seconds."""
+        return float(self.complete_ns.max() - self.issue_ns.min()) / 1e9
+
     def tpot_ns(self, selected: NDArray[np.bool_] | bool = True) -> NDArray[np.float64]:
         """Return the TPOT of the selected requests that have a first token and at least two output tokens."""
         has_tpot = (self.first_token_ns != NO_TIME) & (self.output_tokens > 1) & selected
