@@ -26,7 +26,7 @@ CommandName = Literal["verify", "gate", "check", "submit", "signoff"]
 
 
 @dataclass(frozen=True)
-class Request:
+class VerdictRequest:
     """What the user requests of a command."""
 
     scores: "ScoreSources"  # dataset and model for rescoring
@@ -50,7 +50,7 @@ class Case:
 
     subject: Subject
     policy: Policy
-    layout: TextLayout  # what the command prints of the verdict
+    layout: TextLayout  # text of the verdict
     each: Each = in_turn  # function that applies the policy to the parts of the subject
     complete: Callable[[Verdict[Any]], None] | None = None  # adds to the verdict what needs other programs or runs
     home: Path = Path()  # directory of the subject
@@ -173,7 +173,7 @@ def function_for(command: CommandName, paths: Sequence[Path], options: Sequence[
     return function
 
 
-def find(command: CommandName, paths: Sequence[Path], request: Request) -> list[Case]:
+def find(command: CommandName, paths: Sequence[Path], request: VerdictRequest) -> list[Case]:
     """Return the cases of `verify`, `gate` or `check`. Those of LoadGen come first.
 
     Raises:

@@ -186,10 +186,10 @@ def verify(*directories: Location, official: bool = False, in_round: str | None 
         [('PASS', 0)]
     """
     from compliance.results.scoring import with_scorer
-    from compliance.sources import Request, find
+    from compliance.sources import VerdictRequest, find
 
     with with_scorer(None) as (scores, _):
-        request = Request(scores, official=official, round=None if in_round is None else _round(in_round))
+        request = VerdictRequest(scores, official=official, round=None if in_round is None else _round(in_round))
         return [_verdict(case.judge()) for case in find("verify", list(map(Path, directories)), request)]
 
 
@@ -206,9 +206,9 @@ def check_tree(tree: Location, in_round: str = "v6.1") -> Verdict:
           fix: name a submission tree: the directory with closed/ or open/ in it
     """
     from compliance.results.scoring import ScoreSources
-    from compliance.sources import Request, find
+    from compliance.sources import VerdictRequest, find
 
-    (case,) = find("check", [Path(tree)], Request(ScoreSources(), round=_round(in_round)))
+    (case,) = find("check", [Path(tree)], VerdictRequest(ScoreSources(), round=_round(in_round)))
     return _verdict(case.judge())
 
 

@@ -22,7 +22,7 @@ from runs.files.reading import read_as
 TABLES = Path(__file__).parent.parent / "configs" / "rounds"
 _FIX = "recreate the tables with tools/make_round_tables.py"
 _ANY = "any"  # key for all other scenarios
-_SCENARIOS = ("Offline", "Server", "SingleStream", "MultiStream")  # of rounds before Interactive
+_SCENARIOS = ("Offline", "Server", "SingleStream", "MultiStream")  # scenarios of the rounds before Interactive
 _ONE_OF = frozenset({"Server", "Interactive"})
 _TARGETS_OF_ONE = re.compile(r"-(95|99|99\.9)$")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from compliance.judge.rule import OURS, all_rules
 from compliance.results.scoring import ScoreSources
-from compliance.sources import Request, find
+from compliance.sources import VerdictRequest, find
 from compliance.trees.check_tree import TreeReport, catalog
 from runs.harness import HARNESS_ROOT
 from runs.rounds import TREE_ROUNDS
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str]) -> int:
         name, _, folder = word.partition("=")
         if name not in TREE_ROUNDS or not Path(folder).is_dir():
             parser.error(f"{word}: write ROUND=CHECKOUT, with a round of {', '.join(TREE_ROUNDS)} and a directory")
-        (case,) = find("check", [Path(folder)], Request(ScoreSources(), round=TREE_ROUNDS[name]))
+        (case,) = find("check", [Path(folder)], VerdictRequest(ScoreSources(), round=TREE_ROUNDS[name]))
         label = Path(folder).resolve().name
         counts[label] = Counter(finding.rule for finding in TreeReport(case.judge()).findings)
     text = table(counts)

@@ -17,7 +17,7 @@ from compliance.judge.verdict import Finding, Policy, Subject, Verdict, stated
 from compliance.results.attestation_check import unchanged
 from compliance.results.policy import CHECKS
 from compliance.results.run_evidence import RunEvidence
-from compliance.sources import Case, Request
+from compliance.sources import Case, VerdictRequest
 from runs.bench.bench_record import BenchRecord, BenchRun, read_bench_record
 from runs.bench.recomputed import BenchAspect, RecomputedBench, has_numbers, recompute_bench
 from runs.errors import HarnessError, SetupError
@@ -205,6 +205,6 @@ BENCH = TextLayout(
 )
 
 
-def bench_cases(paths: Sequence[Path], _: Request) -> list[Case]:
+def bench_cases(paths: Sequence[Path], _: VerdictRequest) -> list[Case]:
     """Return the benches, for `verify`."""
     return [Case(BenchEvidence.of(path), VERIFY_BENCH, BENCH, home=path, is_own=True) for path in paths]

@@ -36,7 +36,7 @@ from compliance.mlperf_endpoints.round_tables import (
 )
 from compliance.mlperf_endpoints.tree import declared_point, judge_tree
 from compliance.mlperf_endpoints.verdict import OFFICIAL, client_run
-from compliance.sources import Case, Request
+from compliance.sources import Case, VerdictRequest
 from runs.errors import ExecutionError, InputError
 from runs.files.temporary import temporary_folder
 from runs.mlperf_endpoints.find_folders import point_folders, run_folders
@@ -184,7 +184,7 @@ def check_folders(
     return judge(_curve(folders, dataset_path, model_path, seed_file), CHECK)
 
 
-def curve_cases(paths: Sequence[Path], request: Request) -> list[Case]:
+def curve_cases(paths: Sequence[Path], request: VerdictRequest) -> list[Case]:
     """Return the curve of run directories, or of a submission of them, for `check`.
 
     Raises:

@@ -32,7 +32,7 @@ from compliance.mlperf_endpoints.settings import settings_in_force
 from compliance.mlperf_endpoints.steady_state import check_steady_state, steady_state_line
 from compliance.mlperf_endpoints.summary_comparison import windowed
 from compliance.mlperf_endpoints.texts import check_token_counts, prompts, responses, times
-from compliance.sources import Case, Request
+from compliance.sources import Case, VerdictRequest
 from runs.errors import HarnessError, SetupError
 from runs.files.writing import sha256_of
 from runs.mlperf_endpoints.events import MAX_EVENTS_BYTES
@@ -216,7 +216,7 @@ RUN = TextLayout(
 )
 
 
-def client_run_cases(paths: Sequence[Path], request: Request) -> list[Case]:
+def client_run_cases(paths: Sequence[Path], request: VerdictRequest) -> list[Case]:
     """Return the run directories, for `verify`."""
     policy, scores, tables = OFFICIAL if request.official else VERIFY, request.scores, round_tables(request.seed_sets)
     runs = (client_run(path, scores.model_path, scores.dataset_path, tables) for path in paths)

@@ -12,7 +12,7 @@ from compliance.report.curves import Mark, Panel, SystemCurve, draw_curves, tune
 from compliance.report.pictures import Picture
 from compliance.report.run_section import RunSection, run_section
 from compliance.results.scoring import ScoreSources
-from compliance.sources import Request, find
+from compliance.sources import VerdictRequest, find
 from runs.errors import HarnessError
 from runs.numbers.result import RunNumbers
 from runs.record.engines.server_notes import stated_verdict
@@ -100,7 +100,7 @@ def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
     Raises:
         InputError: If the directory cannot be read.
     """
-    (case,) = find("verify", [folder], Request(ScoreSources()))
+    (case,) = find("verify", [folder], VerdictRequest(ScoreSources()))
     verdict = case.judge()
     if verdict.details.run is None:
         assert verdict.error is not None  # it states why the directory cannot be read

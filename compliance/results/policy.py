@@ -18,7 +18,7 @@ from compliance.results.result import CHECKS as RESULT_CHECKS
 from compliance.results.run_evidence import RunEvidence
 from compliance.results.scoring import ScoreSources, expect_scoring, with_scorer
 from compliance.results.text import RESULT
-from compliance.sources import Case, Request
+from compliance.sources import Case, VerdictRequest
 from runs.errors import HarnessError
 from runs.record.layout import RunDir
 from runs.rounds import Round
@@ -76,7 +76,7 @@ VERIFY = Policy(
 OFFICIAL = replace(VERIFY, official=True)
 
 
-def result_cases(paths: Sequence[Path], request: Request) -> list[Case]:
+def result_cases(paths: Sequence[Path], request: VerdictRequest) -> list[Case]:
     """Return the results in paths, for `verify`.
 
     Raises:

@@ -12,7 +12,7 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Sides, unreadable
 from compliance.signoff.judge import CLAIMED, POLICY
 from compliance.signoff.signoff_verdict import SignOff, SignOffDetails
-from compliance.sources import Request, find
+from compliance.sources import VerdictRequest, find
 
 
 def judge_client_runs(
@@ -20,7 +20,7 @@ def judge_client_runs(
 ) -> SignOff:
     """Check each directory like `verify`, then all as one curve, and then the claim."""
     runs, findings = [], list[Finding]()
-    for case in find("verify", ref, Request(sources)):
+    for case in find("verify", ref, VerdictRequest(sources)):
         part = case.judge()
         findings += [finding for finding in part.all_findings if part.counts(finding)]
         details.log_sha256[part.details.directory] = part.details.hashes()["sha256"]

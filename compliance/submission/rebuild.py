@@ -15,7 +15,7 @@ from compliance.judge.record import record
 from compliance.judge.rule import OURS, Rank, decides
 from compliance.judge.verdict import Finding, compared
 from compliance.results.scoring import ScoreSources, with_scorer
-from compliance.sources import Request
+from compliance.sources import VerdictRequest
 from compliance.submission.build import build, describe_system, judge_results, sign_off_runs, unsigned_audits
 from compliance.submission.build_inputs import SUBMITTED_TESTS, gather
 from compliance.submission.candidate import SubmitRequest
@@ -85,7 +85,7 @@ class TreeInputs:
     sources: ScoreSources = field(default_factory=ScoreSources)
 
 
-def tree_inputs(request: Request) -> TreeInputs:
+def tree_inputs(request: VerdictRequest) -> TreeInputs:
     """Return the inputs that the options of `check` name.
 
     Raises:

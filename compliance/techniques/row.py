@@ -15,7 +15,7 @@ from compliance.audits.state import audit_state, result_homes
 from compliance.results.details import ResultVerdict, is_misplaced, lacks_support
 from compliance.results.result import Result
 from compliance.results.scoring import ScoreSources, with_scorer
-from compliance.sources import Request, find
+from compliance.sources import VerdictRequest, find
 from compliance.techniques.declaration import (
     QUALITY_BASELINE,
     QUALITY_RESULTS,
@@ -80,7 +80,7 @@ def rows_of_runs(
     """
     rows: dict[tuple[Path, str | None], TechniqueRow] = {}
     with with_scorer(sources) as (scores, _):
-        for case in find("gate", paths, Request(scores, round=in_round)):
+        for case in find("gate", paths, VerdictRequest(scores, round=in_round)):
             row = _ROW_OF[case.subject.kind](case.subject, case.judge(), declaration, registries)
             key = _result_home(case.home.resolve()), row.row["scenario"]
             rows[key] = _with_repeat(rows[key], row) if key in rows else row

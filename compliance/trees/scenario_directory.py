@@ -76,7 +76,7 @@ class ScenarioDirectory(Subject):
 
     tree: Tree
     place: Place
-    identities: list["RunIdentity"] = field(default_factory=list)  # of the runs that were read, to compare runs
+    identities: list["RunIdentity"] = field(default_factory=list)  # identities of the runs that were read
     logged: dict[Path, LoggedSamples] = field(default_factory=dict)  # accuracy logs that were read
 
     @property

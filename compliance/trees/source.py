@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from compliance.sources import Case, Request
+from compliance.sources import Case, VerdictRequest
 from compliance.trees.check_report import TREE
 from compliance.trees.check_tree import CHECK, TreeVerdict, in_processes, whole_tree
 from compliance.trees.official_checker import run_official
@@ -15,7 +15,7 @@ REBUILD = "compliance.submission.rebuild"  # only --runs needs this module
 _OF_RUNS = ("--system", "--source", "--dataset-path", "--model-path")
 
 
-def tree_cases(paths: Sequence[Path], request: Request) -> list[Case]:
+def tree_cases(paths: Sequence[Path], request: VerdictRequest) -> list[Case]:
     """Return the trees.
 
     Raises:

@@ -88,11 +88,11 @@ def check(
     """
     from compliance.judge.record import record
     from compliance.judge.text import text_lines
-    from compliance.sources import Request, find
+    from compliance.sources import VerdictRequest, find
     from scenarios.terminal import Terminal
 
     console = Terminal()
-    request = Request(
+    request = VerdictRequest(
         score_sources(dataset_path, model_path),
         given_options(),
         round=TREE_ROUNDS[round],

@@ -105,13 +105,13 @@ def verify(
     from compliance.judge.record import record
     from compliance.judge.text import text
     from compliance.results.scoring import with_scorer
-    from compliance.sources import Request, find
+    from compliance.sources import VerdictRequest, find
     from runs.record.finished_run import ACCURACY, PERFORMANCE
     from scenarios.terminal import Terminal
 
     console, verdicts = Terminal(), []
     with with_scorer(score_sources(dataset_path, model_path)) as (scores, _):
-        request = Request(
+        request = VerdictRequest(
             scores,
             given_options(),
             official=official,

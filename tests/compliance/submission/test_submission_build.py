@@ -19,7 +19,7 @@ from compliance.trees.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest
-from runs.rounds import ROUNDS, TREE_ROUNDS
+from runs.rounds import ROUNDS
 from scenarios.commands.submit import submit
 from tests.support.documents.json_shapes import differences
 from tests.support.official import SEEDS
@@ -143,8 +143,7 @@ def test_a_tree_is_identical_for_each_way_to_name_its_runs(
 def test_the_v5_1_layout_has_a_measurements_directory(
     build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for rounds in (ROUNDS, TREE_ROUNDS):
-        monkeypatch.setitem(rounds, "v5.1", replace(ROUNDS["v5.1"], seeds=SEEDS))
+    monkeypatch.setitem(ROUNDS, "v5.1", replace(ROUNDS["v5.1"], seeds=SEEDS))
     assert build(round=ROUNDS["v5.1"]).all_findings == []
     home = tmp_path / "tree" / "closed" / "Org"
     assert (home / "measurements/Box" / BENCHMARK / "Server/Box.json").is_file()

@@ -11,7 +11,7 @@ import pytest
 from compliance.benches.bench_verdict import BENCH, BenchVerdict, bench_cases
 from compliance.judge.text import text
 from compliance.results.scoring import ScoreSources
-from compliance.sources import Request
+from compliance.sources import VerdictRequest
 from runs.attestation.attestation import read_attestation
 from runs.bench.bench_record import BENCH_FILE, read_bench_record
 from runs.bench.points import POINTS
@@ -183,7 +183,7 @@ def test_a_bench_without_run_directories_is_compared_as_not_verified(folder: Pat
 
 
 def verify_bench(folder: Path) -> BenchVerdict:
-    (case,) = bench_cases([folder], Request(ScoreSources()))
+    (case,) = bench_cases([folder], VerdictRequest(ScoreSources()))
     return case.judge()
 
 

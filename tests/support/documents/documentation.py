@@ -84,7 +84,7 @@ def _numbered(joined: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str, variables: dict[str, str]) -> Iterator[list[str]]:
-    line = re.sub(r" > \S+", "", line)  # an output file is no argument
+    line = re.sub(r" > \S+", "", line)  # an output file is not an argument
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
     lexer.whitespace_split = True
     commands: list[list[str]] = [[]]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from compliance.mlperf_endpoints.verdict import FolderVerdict
 from compliance.results.scoring import ScoreSources
-from compliance.sources import Request, find
+from compliance.sources import VerdictRequest, find
 
 
 def judge_folder(
@@ -15,6 +15,6 @@ def judge_folder(
     dataset_path: Path | None = None,
     seed_file: Path | None = None,
 ) -> FolderVerdict:
-    request = Request(ScoreSources(dataset_path, model_path), official=official, seed_sets=seed_file)
+    request = VerdictRequest(ScoreSources(dataset_path, model_path), official=official, seed_sets=seed_file)
     (case,) = find("verify", [path], request)
     return case.judge()
