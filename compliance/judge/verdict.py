@@ -75,9 +75,7 @@ class Finding:
     @property
     def where(self) -> str:
         """The files, with the line numbers in the first file if they are known."""
-        lines = self.numbers.get("lines", {}).values() or ([] if self.line is None else [self.line])
-        first = f"{self.files[0] if self.files else ''}" + (f":{','.join(map(str, lines))}" if lines else "")
-        return " and ".join((first, *map(str, self.files[1:])))
+        return place_text([str(path) for path in self.files], self.line, self.numbers)
 
     @property
     def sentence(self) -> str:
@@ -94,6 +92,13 @@ class Finding:
     def line_with_place(self) -> str:
         """The finding as a line of text: severity, rule ID, sentence and files."""
         return f"{self} [{self.where}]" if self.files else str(self)
+
+
+def place_text(files: Sequence[str], line: int | None, numbers: Mapping[str, Any]) -> str:
+    """Return the files of a finding, with the line numbers in the first file if they are known."""
+    lines = numbers.get("lines", {}).values() or ([] if line is None else [line])
+    first = (files[0] if files else "") + (f":{','.join(map(str, lines))}" if lines else "")
+    return " and ".join((first, *files[1:]))
 
 
 def compared(

@@ -1,4 +1,4 @@
-"""The page of a checked tree: causes, a matrix of submitters and causes, findings with their lines, and pictures.
+"""The page of a checked tree, made from the record of `check`: its causes, submitters, pictures and findings.
 
 The files of a tree are untrusted. Their texts are shortened, made printable and escaped, and a hash in the page allows
 only the page's own script.
@@ -7,140 +7,211 @@ only the page's own script.
 import base64
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from statistics import median
+from typing import Any
 
+from compliance.judge.verdict import place_text
 from compliance.report.page import render_page
 from compliance.report.pictures import Picture, PicturePoint, draw_points
-from compliance.trees.causes import RANKS
-from compliance.trees.check_report import head, unapplied_rule_lines
-from compliance.trees.check_tree import TreeReport, TreeVerdict
-from compliance.trees.findings import object_or_empty, shown_lines
-from compliance.trees.scenario_directory import LATENCIES, RATES
-from compliance.trees.tree import Place
-from runs.benchmark import SCENARIOS
+from compliance.trees.causes import RANKS, extent_text
+from compliance.trees.check_report import summary_text
+from compliance.trees.findings import shown_lines
 from runs.wording import printable
 
-MAX_FINDINGS = 4000  # findings on a page, most severe first
+MAX_FINDINGS_CHARS = 1_200_000  # maximum length of the findings on a page, without markup
+FIRST_OF_A_CAUSE = 50  # findings of each cause that are shown before more findings of a more severe cause
 MAX_LINE_CHARS = 300  # maximum length of a quoted line
+MAX_QUOTED = 3  # findings with one sentence whose lines are quoted
 MAX_COLUMNS = 24  # causes in the matrix
 MAX_PICTURES = 48
 MAX_POINTS = 400  # maximum number of points in a picture
 MAX_NAMED = 6
+MAX_REASONS = 40  # maximum number of reasons why rules were not applied
 # A result gets a name if its ratio to the median of equal accelerators is above this value or below its inverse.
 OUTLIER = 1.3
-NEAR_LIMIT = 99.0  # percent of a latency limit above which a result gets a name
-_SCENARIOS = {name.lower(): name for name in (*SCENARIOS, "MultiStream")}
+NEAR_LIMIT = 0.99  # share of a latency limit above which a result gets a name
+SUBMITTER = "organisation"  # key of a finding and of a result
 _SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
 
+Json = Mapping[str, Any]
 
-def tree_page(verdict: TreeVerdict, made: str) -> str:
-    """Return the page as HTML."""
-    checked = TreeReport(verdict)
-    order = {cause.name: number for number, cause in enumerate(checked.causes)}
-    most_severe = sorted(checked.caused, key=lambda caused_finding: order[caused_finding.cause])[:MAX_FINDINGS]
+
+@dataclass(frozen=True)
+class FindingPlace:
+    """The place of a finding, and the lines that decided it: file name, number and text."""
+
+    submitter: str
+    where: str
+    lines: Sequence[tuple[str, int, str]]
+    logs: Sequence[str]  # logs that the finding compares, if they are many
+
+
+@dataclass(frozen=True)
+class RepeatedFinding:
+    """The findings with one sentence on one rule, and all their places."""
+
+    record: Json  # record of the first one
+    places: list[FindingPlace] = field(default_factory=list)
+
+    @property
+    def is_error(self) -> bool:
+        return bool(self.record["severity"] == "error")
+
+
+@dataclass
+class ShownCause:
+    """A cause with its findings on the page."""
+
+    record: Json
+    extent: str
+    example: Json  # record of a finding
+    findings: list[RepeatedFinding] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return str(self.record["cause"])
+
+    @property
+    def is_error(self) -> bool:
+        return bool(self.record["severity"] == "error")
+
+
+def tree_page(record: Json, made: str) -> str:
+    """Return the page as HTML.
+
+    Args:
+        record: What `check --json` prints.
+    """
+    causes = _causes(record)
+    shown = _add_findings(record, causes)
     counts = Counter(
-        (caused_finding.subject[1], caused_finding.cause)
-        for caused_finding in checked.caused
-        if len(caused_finding.subject) > 1
+        (finding[SUBMITTER], finding["cause"]) for finding in record["findings"] if finding[SUBMITTER] is not None
     )
-    columns = checked.causes[:MAX_COLUMNS]
+    columns = causes[:MAX_COLUMNS]
     page = {
-        "title": f"Check of {printable(checked.tree.root.name, 80)}, round {checked.tree.round}",
+        "title": f"Check of {printable(Path(record['tree']).name, 80)}, round {record['round']}",
         "made": made,
-        "checked": checked,
-        "head": next(head(checked)),
-        "weights": RANKS,
+        "is_clean": record["exit_code"] == 0,
+        "answer": summary_text(record["scenarios"], record["round"], record["errors"], record["warnings"]),
+        "weights": [weight for weight in RANKS if any(cause.record["weight"] == weight for cause in causes)],
+        "causes": causes,
         "columns": columns,
         # rows of the matrix: submitter, and its number of findings for each cause
         "matrix": [
-            (organization, [counts[organization, column.name] for column in columns])
-            for organization in sorted({organization for organization, _ in counts})
+            (submitter, [counts[submitter, cause.name] for cause in columns])
+            for submitter in sorted({submitter for submitter, _ in counts})
         ],
-        # finding, and the lines of files that it is about
-        "findings": [
-            (caused_finding, list(shown_lines(checked.tree.root, caused_finding.finding, MAX_LINE_CHARS)))
-            for caused_finding in most_severe
-        ],
-        "not_judged": list(unapplied_rule_lines(checked)),
-        "rates": list(_rates(checked))[:MAX_PICTURES],
-        "latencies": list(_latencies(checked))[:MAX_PICTURES],
+        "shown": shown,
+        "findings": len(record["findings"]),
+        "not_judged": record["not_judged"][:MAX_REASONS],
+        "reasons": len(record["not_judged"]),
+        "rates": list(islice(_rates(record["results"]), MAX_PICTURES)),
+        "latencies": list(islice(_latencies(record["results"]), MAX_PICTURES)),
     }
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     return render_page(page, "tree_page.html", script=_SCRIPT, digest=digest)
 
 
-def _rates(checked: TreeReport) -> Iterator[Picture]:
+def _causes(record: Json) -> list[ShownCause]:
+    return [
+        ShownCause(
+            cause,
+            extent_text(len(cause["results"]), len(cause["submitters"]), cause["findings"]),
+            record["findings"][cause["example"]],
+        )
+        for cause in record["causes"]
+    ]
+
+
+def _add_findings(record: Json, causes: Sequence[ShownCause]) -> int:
+    """Add findings to their causes until the page is full. Return the number of added findings."""
+    root, by_name = Path(record["tree"]), {cause.name: cause for cause in causes}
+    repeated: dict[tuple[str, str, str, str], RepeatedFinding] = {}
+    shown = chars = 0
+    for finding in _by_cause(record["findings"], list(by_name)):
+        if chars > MAX_FINDINGS_CHARS:
+            break
+        key = finding["cause"], finding["rule"], finding["sentence"], finding["fix"]
+        if key not in repeated:
+            repeated[key] = RepeatedFinding(finding)
+            by_name[finding["cause"]].findings.append(repeated[key])
+            chars += len(finding["sentence"]) + len(finding["fix"]) + len(finding["source"])
+        place = _place(root, finding, is_quoted=len(repeated[key].places) < MAX_QUOTED)
+        repeated[key].places.append(place)
+        chars += len(place.where) + sum(len(text) for *_, text in place.lines)
+        shown += 1
+    return shown
+
+
+def _by_cause(findings: Sequence[Json], causes: Sequence[str]) -> Iterator[Json]:
+    """Yield the first findings of each cause, then the others, each time in the order of the causes."""
+    of_cause: defaultdict[str, list[Json]] = defaultdict(list)
+    for finding in findings:
+        of_cause[finding["cause"]].append(finding)
+    for turn in (slice(FIRST_OF_A_CAUSE), slice(FIRST_OF_A_CAUSE, None)):
+        for cause in causes:
+            yield from of_cause[cause][turn]
+
+
+def _place(root: Path, finding: Json, *, is_quoted: bool) -> FindingPlace:
+    return FindingPlace(
+        finding[SUBMITTER] or "",
+        place_text(finding["files"], finding["line"], finding["numbers"]),
+        list(shown_lines(root, finding, MAX_LINE_CHARS)) if is_quoted else [],
+        finding["numbers"].get("logs", []),
+    )
+
+
+def _rates(results: Sequence[Json]) -> Iterator[Picture]:
     """Draw the rates per accelerator for each benchmark and scenario, with a row for each accelerator model."""
-    groups: defaultdict[tuple[str, str, str], list[tuple[Place, str, float]]] = defaultdict(list)
-    for place, numbers in checked.numbers.items():
-        key = next((key for key in RATES if numbers.get(key)), None)
-        accelerator, count = _accelerators(checked, place)
-        if key is not None and count:
-            group = (_benchmark(checked, place), _SCENARIOS.get(place.scenario.lower(), place.scenario), RATES[key])
-            groups[group].append((place, accelerator, numbers[key] / count))
-    for (benchmark, scenario, unit), rates in sorted(groups.items()):
-        if len(rates) < 2:
+    groups: defaultdict[tuple[str, str, str], list[Json]] = defaultdict(list)
+    for result in results:
+        if result["rate_per_accelerator"] is not None:
+            groups[result["benchmark_of_round"], result["scenario_of_round"], result["unit"]].append(result)
+    for (benchmark, scenario, unit), group in sorted(groups.items()):
+        if len(group) < 2:
             continue
-        middle = {
-            name: median(rate for _, submitter, rate in rates if submitter == name)
-            for name in {name for _, name, _ in rates}
-        }
-        counts = Counter(name for _, name, _ in rates)
-        far = {
-            place: abs(rate / middle[name] - 1)
-            for place, name, rate in rates
-            if counts[name] > 2 and not 1 / OUTLIER <= rate / middle[name] <= OUTLIER
-        }
-        named = set(sorted(far, key=lambda place: -far[place])[:MAX_NAMED])
-        shown = [
-            PicturePoint(_label(name), rate, _label(place.organization) if place in named else "")
-            for place, name, rate in rates[:MAX_POINTS]
-        ]
-        yield draw_points(f"{_label(benchmark)} {_label(scenario)}", shown, f"{unit} per accelerator")
-
-
-def _latencies(checked: TreeReport) -> Iterator[Picture]:
-    """Draw the latencies as shares of their limits for each benchmark."""
-    groups: defaultdict[str, list[tuple[Place, str, float]]] = defaultdict(list)
-    for place, numbers in checked.numbers.items():
-        for name, (key, limit) in LATENCIES.items():
-            if numbers.get(limit) and key in numbers and place.scenario.lower() in ("server", "interactive"):
-                groups[_benchmark(checked, place)].append((place, name, 100 * numbers[key] / numbers[limit]))
-    for benchmark, latencies in sorted(groups.items()):
-        labeled = [
-            latency for latency in sorted(latencies, key=lambda latency: -latency[2]) if latency[2] >= NEAR_LIMIT
-        ][:MAX_NAMED]
-        shown = [
+        ratios = [result["rate_to_median"] or 1.0 for result in group]
+        named = _most(group, [max(ratio, 1 / ratio) for ratio in ratios], OUTLIER)
+        points = [
             PicturePoint(
-                f"{_label(point[0].scenario)} {point[1]}",
-                point[2],
-                _label(point[0].organization) if point in labeled else "",
+                _label(result["accelerator"]),
+                result["rate_per_accelerator"],
+                _label(result[SUBMITTER]) if number in named else "",
             )
-            for point in latencies[:MAX_POINTS]
+            for number, result in enumerate(group[:MAX_POINTS])
         ]
-        yield draw_points(_label(benchmark), shown, "% of the limit", 100)
+        yield draw_points(f"{_label(benchmark)} {_label(scenario)}", points, f"{unit} per accelerator")
 
 
-def _benchmark(checked: TreeReport, place: Place) -> str:
-    """Return the name of a benchmark for its directory name in the tree."""
-    return checked.tree.round.table.directories.get(place.benchmark, place.benchmark)
+def _latencies(results: Sequence[Json]) -> Iterator[Picture]:
+    """Draw the latencies as shares of their limits for each benchmark."""
+    groups: defaultdict[str, list[tuple[Json, Json]]] = defaultdict(list)
+    for result in results:
+        groups[result["benchmark_of_round"]] += [(result, latency) for latency in result["latencies"]]
+    for benchmark, pairs in sorted(groups.items()):
+        if not pairs:
+            continue
+        named = _most(pairs, [latency["share_of_limit"] for _, latency in pairs], NEAR_LIMIT)
+        points = [
+            PicturePoint(
+                f"{_label(result['scenario_of_round'])} {latency['name']}",
+                100 * latency["share_of_limit"],
+                _label(result[SUBMITTER]) if number in named else "",
+            )
+            for number, (result, latency) in enumerate(pairs[:MAX_POINTS])
+        ]
+        yield draw_points(_label(benchmark), points, "% of the limit", 100)
+
+
+def _most(items: Sequence[Any], values: Sequence[float], least: float) -> list[int]:
+    """Return the places of the items that get a name: the largest values, at most MAX_NAMED of them."""
+    places = [place for place in range(len(items)) if values[place] >= least]
+    return sorted(places, key=lambda place: -values[place])[:MAX_NAMED]
 
 
 def _label(text: str) -> str:
     return printable(text, 40)
-
-
-def _accelerators(checked: TreeReport, place: Place) -> tuple[str, int]:
-    """Return the name and the number of a system's accelerators, or of its processors if it has no accelerators."""
-    system = object_or_empty(checked.tree.system(place.division, place.organization, place.system))
-
-    def number(name: str) -> int:
-        text = str(system.get(name, "")).strip()
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
-
-    nodes = number("number_of_nodes") or 1
-    if count := number("accelerators_per_node"):
-        return str(system.get("accelerator_model_name")), nodes * count
-    return str(system.get("host_processor_model_name")), nodes * number("host_processors_per_node")

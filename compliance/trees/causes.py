@@ -114,12 +114,17 @@ class Cause:
     @property
     def extent(self) -> str:
         """The number of affected results and submitters as text, such as `37 results of 7 submitters`."""
-        what = counted(len(self.results), "result") if self.results else counted(len(self.caused), "finding")
-        return f"{what} of {counted(len(self.submitters), 'submitter')}" if self.submitters else what
+        return extent_text(len(self.results), len(self.submitters), len(self.caused))
 
     @property
     def order(self) -> tuple[int, bool, int, str]:
         return self.rank, not self.is_error, -len(self.results or self.caused), self.name
+
+
+def extent_text(results: int, submitters: int, findings: int) -> str:
+    """Return the extent of a cause. Without affected results, it is the number of findings."""
+    what = counted(results, "result") if results else counted(findings, "finding")
+    return f"{what} of {counted(submitters, 'submitter')}" if submitters else what
 
 
 def with_causes(tree: Tree, places: Sequence[Place], findings: Iterable[Finding]) -> list[CausedFinding]:

@@ -1,7 +1,7 @@
 """The report of `check` on a tree as text."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from compliance.judge.text import StyledLine, TextLayout
 from compliance.judge.verdict import Finding, Severity
 from compliance.trees.causes import RANKS, SELECTION, Cause, CausedFinding, is_joint
-from compliance.trees.check_tree import SystemSignOff, TreeReport, TreeVerdict, catalog
+from compliance.trees.check_tree import SystemSignOff, TreeReport, TreeVerdict, catalog, tree_report
 from compliance.trees.findings import file_text, in_order, message_text
 from compliance.trees.official_checker import OfficialResult
 from runs.errors import ExitCode
@@ -28,7 +28,7 @@ _COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
 def report_lines(verdict: TreeVerdict) -> Iterator[str]:
     """Yield the causes, then the findings grouped by directory."""
-    checked = TreeReport(verdict)
+    checked = tree_report(verdict)
     yield from head(checked)
     shown, also = _folded([caused_finding for caused_finding in checked.caused if caused_finding.cause != SELECTION])
     folded = len(checked.findings) - len(shown)
@@ -89,13 +89,23 @@ def _repeated(shown: list[Finding]) -> tuple[list[Finding], list[list[Finding]]]
     ], repeated
 
 
+def summary_text(scenarios: Iterable[str], in_round: str, errors: int, warnings: int) -> str:
+    """Return the size of a tree and its number of findings as one sentence.
+
+    Args:
+        scenarios: Directories of scenarios, as DIVISION/SUBMITTER/SYSTEM/BENCHMARK/SCENARIO.
+    """
+    places = [scenario.split("/") for scenario in scenarios]
+    systems = {tuple(place[:3]) for place in places}
+    size = [counted(len(places), "result"), counted(len(systems), "system")]
+    size.append(counted(len({submitter for _, submitter, *_ in places}), "submitter"))
+    return f"{' of '.join(size)}, round {in_round}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"
+
+
 def head(checked: TreeReport) -> Iterator[str]:
     """Yield the first lines: the checked tree, then the causes by rank, each with an example."""
-    systems = {(place.division, place.organization, place.system) for place in checked.places}
-    text = [counted(len(checked.places), "result"), counted(len(systems), "system")]
-    text.append(counted(len({place.organization for place in checked.places}), "submitter"))
-    errors, warnings = (counted(checked.count(kind), kind) for kind in ("error", "warning"))
-    yield StyledLine(f"{' of '.join(text)}, round {checked.tree.round}: {errors}, {warnings}", "bold")
+    errors, warnings = checked.count("error"), checked.count("warning")
+    yield StyledLine(summary_text(map(str, checked.places), checked.tree.round.name, errors, warnings), "bold")
     other_seeds = (finding.numbers for finding in checked.findings if finding.rule in ("perf-seeds", "accuracy-seeds"))
     rounds = Counter(str(numbers["value"]) for numbers in other_seeds if numbers.get("value") in ROUNDS)
     for name, count in rounds.most_common():

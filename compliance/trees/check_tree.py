@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cache, cached_property
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,6 +22,7 @@ from compliance.trees.causes import RANKS, SUBJECT, Cause, CausedFinding, causes
 from compliance.trees.findings import in_order, presented
 from compliance.trees.layout import Contents
 from compliance.trees.official_checker import OfficialResult
+from compliance.trees.result_rows import result_records
 from compliance.trees.scenario import PlaceDetails
 from compliance.trees.scenario_directory import ScenarioDirectory, TreeRun
 from compliance.trees.tree import DIVISIONS, FREE_IN_OPEN, OPEN_IS_FREE, Place, Tree
@@ -97,9 +98,11 @@ class TreeDetails:
     official: OfficialResult | None = None  # None: the official checker was not run
     signed: list[SystemSignOff] | None = None  # None: --runs was not given
     strict: bool = False  # whether warnings count as failures
+    report: "TreeReport | None" = field(default=None, repr=False, compare=False)  # made when first shown
 
     def as_json(self, verdict: "TreeVerdict", common: dict[str, Any]) -> dict[str, Any]:
-        report, official, signed = TreeReport(verdict), self.official, self.signed
+        report, official, signed = tree_report(verdict), self.official, self.signed
+        place_of = {id(caused_finding.finding): place for place, caused_finding in enumerate(report.caused)}
         return common | {
             "exit_code": int(verdict.exit_code(strict=self.strict)),
             "findings": [
@@ -115,7 +118,9 @@ class TreeDetails:
                 {
                     "cause": cause.name,
                     "weight": RANKS[cause.rank],
+                    "severity": "error" if cause.is_error else "warning",
                     "summary": cause.summary,
+                    "example": place_of[id(cause.example)],
                     "rules": dict(cause.rules),
                     "findings": len(cause.caused),
                     "results": cause.results,
@@ -129,6 +134,7 @@ class TreeDetails:
             "round": self.tree.round.name,
             "strict": self.strict,
             "scenarios": [str(place) for place in self.places],
+            "results": result_records(self.tree, report.numbers),
             "errors": report.count("error"),
             "warnings": report.count("warning"),
             "signoff": None if signed is None else [sign_off.as_json() for sign_off in signed],
@@ -216,6 +222,13 @@ class TreeReport:
         for rule, reason in reasons.items():
             rules.setdefault(reason, []).append(rule)
         return (replace(reason, rules=tuple(ids)) for reason, ids in rules.items())
+
+
+def tree_report(verdict: TreeVerdict) -> TreeReport:
+    """Return the report on a complete verdict. Its causes are computed once, for the text, the record and the page."""
+    if verdict.details.report is None:
+        verdict.details.report = TreeReport(verdict)
+    return verdict.details.report
 
 
 @cache

@@ -6,7 +6,7 @@ The readers follow no link and read a bounded number of bytes. They yield a find
 import re
 import stat
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -92,17 +92,21 @@ def located(root: Path, findings: Iterable[Finding]) -> list[Finding]:
 
 def _located(finding: Finding, lines: list[bytes]) -> Finding:
     """Return a finding with the line numbers of its keys. The first of these becomes the line of the finding."""
-    if finding.line is not None or not (line_of := _lines_of(finding, lines)):
+    if finding.line is not None or not (line_of := _lines_of(finding.decided_by, lines)):
         return finding
     all_lines = {"lines": line_of} if len(line_of) > 1 else {}
     return replace(finding, line=next(iter(line_of.values())), numbers={**finding.numbers, **all_lines})
 
 
-def shown_lines(root: Path, finding: Finding, length: int) -> Iterator[tuple[Path, int, str]]:
-    """Yield each file of a finding with the number and the printable text of the line that decided the finding."""
-    for number, file in enumerate(finding.files):
+def shown_lines(root: Path, finding: Mapping[str, Any], length: int) -> Iterator[tuple[str, int, str]]:
+    """Yield each file of a finding with the number and the printable text of the line that decided the finding.
+
+    Args:
+        finding: The record of the finding.
+    """
+    for number, file in enumerate(finding["files"]):
         lines = _lines(root / file, {})
-        line = finding.line if number == 0 else next(iter(_lines_of(finding, lines).values()), None)
+        line = finding["line"] if number == 0 else next(iter(_lines_of(finding["decided_by"], lines).values()), None)
         if line is not None and line <= len(lines):
             yield file, line, printable(lines[line - 1].decode(errors="replace").strip(), length)
 
@@ -121,13 +125,13 @@ def _lines(path: Path, read: dict[Path, list[bytes]]) -> list[bytes]:
     return read[path]
 
 
-def _lines_of(finding: Finding, lines: list[bytes]) -> dict[str, int]:
+def _lines_of(keys: Sequence[str], lines: list[bytes]) -> dict[str, int]:
     """Return the first line of each key: a key of a detail log or of JSON, or the first words of a line of text.
 
     A key "seq_id 7" is the response with this number in an accuracy log.
     """
     line_of = {}
-    for key in filter(str.strip, finding.decided_by):
+    for key in filter(str.strip, keys):
         name = rb"\s+".join(re.escape(word.encode(errors="replace")) for word in key.split())
         text = rb'"key"\s*:\s*"%b"|"%b"\s*:|^\s*%b\s*([:=]|$)' % (name, name, name)
         if response := re.fullmatch(r"seq_id (\d+)", key):

@@ -115,5 +115,5 @@ def check(
         from compliance.report.tree_page import tree_page  # Importing matplotlib takes a moment.
 
         with writing("--report", report):
-            write_atomic(report, tree_page(verdict, moment(time.time_ns())))
+            write_atomic(report, tree_page(content, moment(time.time_ns())))
     return verdict.exit_code(strict=strict)

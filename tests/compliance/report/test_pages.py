@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from compliance.judge.record import record
 from compliance.judge.rule import all_rules
 from compliance.judge.verdict import Finding, Verdict, compared
 from compliance.report import tree_page as page_module
@@ -22,7 +23,6 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from tests.conftest import Finished
-from tests.support.documents.browser import lay_out, needs_browser
 from tests.support.runs.dummy_runs import DummyRuns
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -51,7 +51,7 @@ def report_of(
 
 
 def test_names_from_a_tree_are_escaped_on_the_page(tmp_path: Path) -> None:
-    text = tree_page(checked_of(tmp_path).verdict, "now")
+    text = tree_page(record(checked_of(tmp_path).verdict), "now")
     assert EVIL not in text
     assert "&lt;script&gt;alert(1)" in text
     assert text.count("<script") == 1
@@ -60,7 +60,7 @@ def test_names_from_a_tree_are_escaped_on_the_page(tmp_path: Path) -> None:
 
 
 def test_the_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    text = tree_page(checked_of(tmp_path).verdict, "now")
+    text = tree_page(record(checked_of(tmp_path).verdict), "now")
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!data:|#)""", text)
     assert "default-src 'none'" in text
     assert "unsafe-inline'; script-src 'sha256-" in text
@@ -77,27 +77,27 @@ def test_rates_per_accelerator_far_from_the_median_are_named(tmp_path: Path) -> 
         accelerators = {"accelerator_model_name": "a GPU", "accelerators_per_node": str(gpus)}
         description.write_text(json.dumps(sockets | accelerators | {"number_of_nodes": "1"}))
         numbers[place] = {"result_tokens_per_second": rate}
-    (figure,) = page_module._rates(report_of(tree, list(numbers), [], numbers))
+    (figure,) = page_module._rates(record(report_of(tree, list(numbers), [], numbers).verdict)["results"])
     assert figure.words == "llama3.1-8b Offline, tokens/s per accelerator: 5 results; named: D 200"
     assert b"a processor" in figure.svg
 
 
 def test_the_number_of_findings_on_a_page_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "MAX_FINDINGS", 1)
-    text = tree_page(checked_of(tmp_path).verdict, "now")
+    monkeypatch.setattr(page_module, "MAX_FINDINGS_CHARS", 1)
+    text = tree_page(record(checked_of(tmp_path).verdict), "now")
+    assert text.count("<li data-who=") == 1
+    assert "1 of 2 findings" in text
+
+
+def test_a_repeated_finding_is_shown_once_with_its_places(tmp_path: Path) -> None:
+    text = tree_page(record(checked_of(tmp_path).verdict), "now")
     assert text.count('class="finding"') == 1
-    assert "the 1 most severe of 2" in text
+    assert text.count("<li data-who=") == 2
 
 
-@pytest.mark.long
-@needs_browser
-@pytest.mark.parametrize("width", [1400, 400])
-def test_the_page_fits_the_window_and_its_script_runs(tmp_path: Path, width: int) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(tree_page(checked_of(tmp_path / "tree").verdict, "now"))
-    seen = lay_out(path, width, tmp_path)
-    assert seen["scrollWidth"] <= width
-    assert seen["console"] == []
+def test_the_page_is_made_from_the_printed_record(tmp_path: Path) -> None:
+    content = record(checked_of(tmp_path).verdict)
+    assert tree_page(json.loads(json.dumps(content)), "now") == tree_page(content, "now")
 
 
 # The verification document --------------------------------------------------------------------------------------------

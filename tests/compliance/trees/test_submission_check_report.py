@@ -8,7 +8,8 @@ from compliance.judge.record import finding_record, record
 from compliance.judge.rule import RULES, SOURCES, all_rules, find_rule
 from compliance.judge.text import text
 from compliance.judge.verdict import Finding, Verdict, stated
-from compliance.trees.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
+from compliance.trees import check_tree
+from compliance.trees.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of, with_causes
 from compliance.trees.check_report import MAX_HEAD_LINES, TREE, head
 from compliance.trees.check_tree import BY_RUNS, TreeDetails, TreeReport, catalog
 from compliance.trees.findings import located, read_tree_object, shown_lines
@@ -152,11 +153,9 @@ def test_a_finding_has_the_lines_of_its_keys(tmp_path: Path) -> None:
     )
     (reported,) = located(tmp_path, [finding])
     assert reported.line == 2
-    assert [(path.name, line) for path, line, _ in shown_lines(tmp_path, reported, 30)] == [
-        ("summary.txt", 2),
-        ("detail.txt", 2),
-    ]
-    assert next(text for *_, text in shown_lines(tmp_path, reported, 30)) == "min_duration (ms): 0\\x1b"
+    lines = list(shown_lines(tmp_path, finding_record(reported), 30))
+    assert [(Path(file).name, line) for file, line, _ in lines] == [("summary.txt", 2), ("detail.txt", 2)]
+    assert lines[0][2] == "min_duration (ms): 0\\x1b"
     absent = Finding("log-missing", "error", "", (Path("nowhere"),), found="file does not exist", decided_by=("a",))
     assert located(tmp_path, [absent]) == [absent]
 
@@ -220,3 +219,11 @@ def test_equal_findings_are_printed_once(tmp_path: Path) -> None:
     assert shown.count("FAIL scenario-file: x") == 1
     assert "the same finding in 4 places:" in shown
     assert all(f"    {file}\n" in shown for file in files)
+
+
+def test_the_causes_of_a_verdict_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict, calls = checked_of(tmp_path, (ONE, "tree-unknown")).verdict, []
+    monkeypatch.setattr(check_tree, "with_causes", lambda *arguments: calls.append(arguments) or with_causes(*arguments))
+    text(verdict, TREE)
+    record(verdict)
+    assert len(calls) == 1
