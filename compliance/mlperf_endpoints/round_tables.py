@@ -82,6 +82,14 @@ class RoundTables:
         limits: Mapping[str, Any] = self.tables["limits"].content["points"]
         return limits
 
+    def point_limits(self, *, is_dedicated: bool) -> tuple[int, int]:
+        """Return the smallest and the largest number of points.
+
+        Args:
+            is_dedicated: True if one of them is a dedicated Offline run.
+        """
+        return self.points["least_with_offline" if is_dedicated else "least"], self.points["most"]
+
     @property
     def limits(self) -> Mapping[str, Any]:
         return self.tables["limits"].content

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -222,7 +222,7 @@ def _tree_rules(curve: Curve) -> Iterator[Finding | NotApplied]:
 
 def _missing_parts(curve: Curve) -> Iterator[Finding]:
     if runs := [run.run for run in curve.runs if run.error is None]:
-        yield from _lacking(curve.root, runs, curve.tables.points)
+        yield from _lacking(curve.root, runs, curve.tables)
 
 
 # The age of the tables is reported once for the curve.
@@ -249,7 +249,7 @@ CHECK = replace(
     ("endpoints-one-system", "error", "[endpoints] §5.1", "differences between the points of the curve",
      "give the run directories of one curve"),
 )  # fmt: skip
-def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: Mapping[str, int]) -> Iterator[Finding]:
+def _lacking(root: Path, runs: Sequence[EndpointsRun], tables: RoundTables) -> Iterator[Finding]:
     """Report the missing files of each point, and the missing points of the curve."""
     for run in runs:
         missing = [name for name, file in POINT_FILES.items() if not run.has(file) and name != "accuracy_results.json"]
@@ -265,10 +265,10 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: Mapping[str, int]
         }
     )
     offline = sum(pattern.type == "max_throughput" for pattern in patterns)
-    least = limits["least_with_offline"] if offline else limits["least"]
-    right = least <= len(levels) + offline <= limits["most"]
+    least, most = tables.point_limits(is_dedicated=offline > 0)
+    right = least <= len(levels) + offline <= most
     names = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
-    yield compared("endpoints-points", right, names, f"{least} to {limits['most']} points", root)
+    yield compared("endpoints-points", right, names, f"{least} to {most} points", root)
     if any(pattern.type != AGENTIC for pattern in patterns):
         chosen = [run.config.settings.load_pattern for run in runs if run.config is not None and _is_elected(run)]
         right = offline + len(chosen) == 1 and all(
@@ -277,7 +277,7 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: Mapping[str, int]
         value, wanted = f"{offline}, and {len(chosen)} elected", "1, or the elected point of the highest concurrency"
         yield compared("endpoints-offline", right, value, wanted, root)
     yield from same_configuration(root, runs)
-    for name, (low, high) in regions(levels, limits["ultra_low"]).items():
+    for name, (low, high) in regions(levels, tables.points["ultra_low"]).items():
         inside = [level for level in levels if low <= level <= high]
         text = f"points of {name}, concurrency {low} to {high}"
         yield compared("endpoints-regions", bool(inside), f"{len(inside)}", "at least 1", root, text=text)

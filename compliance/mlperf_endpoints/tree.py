@@ -71,7 +71,7 @@ def judge_tree(places: Sequence[Path], tables: RoundTables | None = None) -> Ite
         yield compared("endpoints-tree-capacity", right, value, f"one value above {limit}", curve)
         # An elected Offline point is a point of the curve, so it needs no run of its own.
         dedicated = any(fields.get("offline") == "dedicated" for fields in declared.values())
-        least, most = tables.points["least_with_offline" if dedicated else "least"], tables.points["most"]
+        least, most = tables.point_limits(is_dedicated=dedicated)
         right = least <= len(declared) <= most
         yield compared("endpoints-tree-points", right, f"{len(declared)}", f"{least} to {most}", curve)
         yield from judge_curve(facts)

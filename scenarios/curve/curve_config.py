@@ -54,10 +54,10 @@ class CurveOptions(CheckedOptions):
     shared_docs: Path  # directory of documents
     accelerators: int = Field(ge=0, json_schema_extra={"example": 8})
     c_min: int | None = Field(None, ge=1)
-    c_max: int | None = Field(None, ge=33)
-    max_concurrency: int = Field(8192, ge=33)  # limit of the search for C_max
+    c_max: int | None = None
+    max_concurrency: int = 8192  # limit of the search for C_max
     concurrencies: list[int] | None = None  # all points; replaces c_min, c_max and points
-    points: int = Field(8, ge=7, le=32)
+    points: int = 8
     offline: Literal["elected", "dedicated"] = "elected"
     basis: Literal["window", "whole-run"] = "window"
     max_point_hours: float = Field(2.0, gt=0)  # limit for the point of C_min
@@ -96,6 +96,11 @@ class CurveConfig:
     @property
     def ultra_low(self) -> int:
         return int(self.tables.points["ultra_low"])
+
+    @property
+    def min_c_max(self) -> int:
+        """The lowest C_max without a written justification."""
+        return int(self.tables.points["justified_c_max"]) + 1
 
     @property
     def durations_s(self) -> tuple[float, float]:
@@ -246,23 +251,38 @@ def _check_datasets(mistakes: Mistakes, file: Path, options: CurveOptions) -> No
 
 
 def _check_levels(mistakes: Mistakes, file: Path, options: CurveOptions, tables: RoundTables, servers: int) -> None:
-    least, ultra_low = tables.points["least"], tables.points["ultra_low"]
+    """Add mistakes in the numbers and concurrencies of the points."""
+    ultra_low = tables.points["ultra_low"]
+    for name in ("c_max", "max_concurrency"):
+        if (level := getattr(options, name)) is not None and level <= ultra_low:
+            mistakes.add(f"{file}: {name} {level}: must be above {ultra_low}", f"write, for example, {name}: 1024")
     highest = max([options.c_max or 0, *(options.concurrencies or ())])
     if servers and highest > MAX_CONNECTIONS * servers:
         mistakes.add(
             f"{file}: concurrency {highest:,}: {servers} URLs carry about {MAX_CONNECTIONS * servers:,} connections",
             "add server URLs with other IP addresses or ports",
         )
-    if options.concurrencies is not None:
-        levels = sorted(set(options.concurrencies))
-        if len(levels) < least or levels[0] < 1:
-            mistakes.add(f"{file}: concurrencies: {len(levels)} different ones, required: at least {least}", "add more")
-        for name in ("c_min", "c_max"):
-            if getattr(options, name) is not None:
-                mistakes.add(f"{file}: {name}: contradicts concurrencies", f"remove {name} or concurrencies")
-    elif options.c_min is not None and options.c_min > ultra_low:
-        problem = f"{file}: c_min {options.c_min}: must be at most {ultra_low}"
-        mistakes.add(problem, f"write, for example, c_min: {ultra_low}")
+    if options.concurrencies is None:
+        _check_count(mistakes, f"{file}: points", options.points, options.offline, tables)
+        if options.c_min is not None and options.c_min > ultra_low:
+            problem = f"{file}: c_min {options.c_min}: must be at most {ultra_low}"
+            mistakes.add(problem, f"write, for example, c_min: {ultra_low}")
+        return
+    levels = set(options.concurrencies)
+    if min(levels, default=1) < 1:
+        mistakes.add(f"{file}: concurrencies: {min(levels)}: must be at least 1", "remove it")
+    count = len(levels) + (options.offline == DEDICATED)
+    _check_count(mistakes, f"{file}: points of concurrencies and offline", count, options.offline, tables)
+    for name in ("c_min", "c_max"):
+        if getattr(options, name) is not None:
+            mistakes.add(f"{file}: {name}: contradicts concurrencies", f"remove {name} or concurrencies")
+
+
+def _check_count(mistakes: Mistakes, place: str, count: int, offline: str, tables: RoundTables) -> None:
+    """Add a mistake if the round forbids a number of points, which includes a dedicated Offline run."""
+    least, most = tables.point_limits(is_dedicated=offline == DEDICATED)
+    if not least <= count <= most:
+        mistakes.add(f"{place}: {count}: must be {least} to {most} with offline: {offline}", "correct the number")
 
 
 def _read_facts(path: Path, place: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ MARGIN = 1.1  # factor on the required duration, because the rate of a point var
 MIN_WINDOW_PASSES = 4  # passes of the shortest steady-state window
 FIRST_CROP = 1  # passes that the detector drops at least
 WINDOW, WHOLE_RUN = "window", "whole-run"
-MIN_C_MAX = 34  # C_max of at most 33 requires a justification
 OFFLINE = "Offline"
 
 
@@ -46,7 +45,7 @@ def usable_c_max(c_min: int, c_max: int, ultra_low: int, count: int) -> int:
     Args:
         count: Number of points of the curve.
     """
-    level = max(c_max, MIN_C_MAX)
+    level = c_max
     while not _has_room(c_min, level, ultra_low, count):
         level += 1
     return level

@@ -63,7 +63,7 @@ def probe_levels(curve: CurveConfig, probe: Probe) -> ProbedLevels:
         notes.append(note)
     elif c_min not in rates:
         measure(c_min)
-    usable = usable_c_max(c_min, c_max, curve.ultra_low, point_count(curve))
+    usable = usable_c_max(c_min, max(c_max, curve.min_c_max), curve.ultra_low, point_count(curve))
     if usable != c_max:
         notes.append(f"C_max is raised from {c_max:,} to {usable:,}, so that every region and point has a concurrency")
     return ProbedLevels(c_min, usable, notes, {level: sum(values) / len(values) for level, values in rates.items()})

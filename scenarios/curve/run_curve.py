@@ -146,7 +146,10 @@ class _CurveRun:
         elif options.c_max is not None:
             c_min = options.c_min or curve.ultra_low
             levels = curve_levels(
-                c_min, usable_c_max(c_min, options.c_max, curve.ultra_low, count), curve.ultra_low, count
+                c_min,
+                usable_c_max(c_min, max(options.c_max, curve.min_c_max), curve.ultra_low, count),
+                curve.ultra_low,
+                count,
             )
         else:
             return None

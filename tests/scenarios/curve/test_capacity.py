@@ -29,7 +29,7 @@ def slots(count: int, noise: float = 0.0, seed: int = 0) -> Callable[[int], floa
     return lambda level: min(level, count) / 2 * draw.uniform(1 - noise, 1 + noise)
 
 
-@pytest.mark.parametrize("count", [50, 100, 300, 1000])
+@pytest.mark.parametrize("count", [50, 77, 100, 300, 450, 1000, 2900])
 def test_c_max_is_close_to_the_slots_of_the_server(count: int) -> None:
     capacity, probes = searched(slots(count))
     assert capacity.is_saturated
@@ -37,7 +37,7 @@ def test_c_max_is_close_to_the_slots_of_the_server(count: int) -> None:
     assert 11 <= probes <= 21
 
 
-@pytest.mark.parametrize("count", [50, 100, 300, 1000])
+@pytest.mark.parametrize("count", [50, 77, 100, 300, 450, 1000, 2900])
 def test_c_max_of_a_noisy_server_is_close_to_its_slots(count: int) -> None:
     capacities = [searched(slots(count, 0.03, seed))[0].c_max for seed in range(10)]
     assert all(count / 1.25 <= c_max <= count * 1.25 for c_max in capacities), capacities

@@ -38,7 +38,10 @@ def test_the_rows_of_the_dataset_are_counted(curve_files: CurveFiles) -> None:
         {"c_min": 33}, {"datasets": [{"path": "prompts.jsonl"}]}, {"datasets": [{"path": "x.jsonl"}] * 2},
         {"shared_src": "nowhere"}, {"system": "nowhere.json"}, {"division": "Standardized"}, {"disclosures": {}},
         {"concurrencies": [32, 40]}, {"concurrencies": list(range(32, 40)), "c_max": 40}, {"accelerators": None},
-        {"seed_set": "Z"}, {"target_cohort": "soon"}, {"c_max": 99, "offline": "dedicated"}, {"c_max": 40_000},
+        {"points": 33}, {"points": 7, "offline": "dedicated"}, {"concurrencies": list(range(32, 65))},
+        {"concurrencies": list(range(32, 64)), "offline": "dedicated"}, {"concurrencies": [0, *range(32, 40)]},
+        {"max_concurrency": 32}, {"seed_set": "Z"}, {"target_cohort": "soon"}, {"c_max": 99, "offline": "dedicated"},
+        {"c_max": 40_000},
     ],
     ids=str,
 )  # fmt: skip

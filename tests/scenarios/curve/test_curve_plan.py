@@ -37,8 +37,8 @@ def test_regions_are_those_of_the_rules(c_min: int, c_max: int, bounds: list[tup
 
 
 def test_c_max_is_raised_until_all_regions_and_points_have_room() -> None:
-    assert usable_c_max(32, 20, ULTRA_LOW, 4) > 34
-    first, last = region_bounds(32, usable_c_max(32, 20, ULTRA_LOW, 7), ULTRA_LOW)["high"]
+    assert usable_c_max(32, 34, ULTRA_LOW, 4) > 34
+    first, last = region_bounds(32, usable_c_max(32, 34, ULTRA_LOW, 7), ULTRA_LOW)["high"]
     assert first <= last
     assert usable_c_max(32, 1024, ULTRA_LOW, 8) == 1024
 
