@@ -46,7 +46,8 @@ def seeds_of(config: Config) -> dict[str, int]:
     """Return the seeds of a configuration by their names in the tables of rounds."""
     runtime, seed = config.settings.runtime, config.model_params.seed
     seeds = {key: getattr(runtime, key) for key in ("scheduler_random_seed", "dataloader_random_seed")}
-    return seeds if seed is None else seeds | {"model_seed": seed}
+    # The chat API has signed seeds, so that a large seed is the negative number with the same 64 bits.
+    return seeds if seed is None else seeds | {"model_seed": seed % 2**64}
 
 
 def published_names(seeds: dict[str, int]) -> dict[str, int]:

@@ -209,7 +209,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
     if load is None:
         raise InputError(f"{case.run.root}: no measured phase found", _POINTS_ONLY)
     config, settings, events = load.config, load.config.settings, load.events
-    runtime, pattern, salt = settings.runtime, settings.load_pattern, settings.warmup.salt
+    pattern, salt = settings.load_pattern, settings.warmup.salt
     least_ms = case.run.time_settings.min_duration_ms
     offline = pattern.type == "max_throughput"
     concurrency = (load.size[0] or len(load.rows)) if offline else pattern.target_concurrency
@@ -220,7 +220,8 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
     client = client_settings.get("client") if isinstance(client_settings, dict) else None
     before = events.issued_ns < load.start_ns  # these requests are the warm-up
     first_ns, warmed = int(events.issued_ns[before].min(initial=load.start_ns)), int(before.sum())
-    published = case.tables.set_with(published_names(seeds_of(config)))
+    seeds = published_names(seeds_of(config))
+    published = case.tables.set_with(seeds)
     point = {
         "concurrency": concurrency,
         "model_name": model_rules(case)[0] or re.sub(r"[^\w-]+", "_", Path(config.model_params.name).name)[:64],
@@ -231,11 +232,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
             "load_pattern": pattern.type,
             **({} if least_ms is None else {"min_duration_ms": int(least_ms)}),
             "stream_all_chunks": bool(isinstance(client, dict) and client.get("stream_all_chunks")),
-            "runtime": {
-                "scheduler_rng_seed": runtime.scheduler_random_seed,
-                "sample_index_rng_seed": runtime.dataloader_random_seed,
-                **({} if config.model_params.seed is None else {"model_seed": config.model_params.seed}),
-            },
+            "runtime": seeds,
             "warmup": {"salt": salt},
         },
         "warmup": {

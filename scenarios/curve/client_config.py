@@ -1,7 +1,7 @@
 """The configuration of the MLPerf Endpoints client for a point or a probe.
 
-The client refuses unknown keys, and all releases report one version. `client_form` therefore asks the client which form
-of its settings it accepts.
+The client refuses unknown keys, and all releases report one version. `accepted_release` therefore asks the client which
+form of its settings it accepts.
 """
 
 from collections.abc import Mapping
@@ -17,19 +17,35 @@ from runs.files.writing import write_atomic
 from runs.processes.child import run_program
 from scenarios.curve.curve_config import ACCURACY, PERFORMANCE, CurveConfig
 
-MAX_SEED = 2**63 - 1  # servers refuse a larger seed of a request
 DRAIN_TIMEOUT_S = 86_400.0
 START_TIMEOUT_S = 300.0  # for the client's processes, which start slowly on a busy host
 VALIDATE_TIMEOUT_S = 300.0
 # Settings by release, the newest first. [mlcommons/endpoints #514, #409, ea332753]
 FORMS: Mapping[str, dict[str, Any]] = {
-    "since 24 September 2026": {"steady_state": {"enabled": True}},
-    "since 25 August 2026": {},
+    "since 24 September 2026": {
+        "steady_state": {"enabled": True}, "timeouts": {"service_ready_timeout_s": START_TIMEOUT_S},
+    },
+    "since 25 August 2026": {"timeouts": {"service_ready_timeout_s": START_TIMEOUT_S}},
     "until August 2026": {
         "runtime": {"min_duration_ms": 0}, "drain": {"performance_timeout_s": DRAIN_TIMEOUT_S},
         "service_ready_timeout_s": START_TIMEOUT_S,
     },
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ClientForm:
+    """The form of a configuration that the client and the servers accept."""
+
+    release: str  # key of FORMS
+    model_seed: int | None  # seed of the requests; None: the client sends none
+
+    @classmethod
+    def from_json(cls, record: Any) -> "ClientForm | None":
+        """Read the form in a record; None if it is missing, or of a release that this version does not know."""
+        if not isinstance(record, dict) or record.get("release") not in FORMS:
+            return None
+        return cls(record["release"], record.get("model_seed"))
 
 
 @dataclass(frozen=True)
@@ -47,13 +63,13 @@ class PlannedLoad:
         return "both" if self.accuracy else "perf"
 
 
-def client_config(curve: CurveConfig, form: str, load: PlannedLoad, report_dir: Path) -> dict[str, Any]:
+def client_config(curve: CurveConfig, form: ClientForm, load: PlannedLoad, report_dir: Path) -> dict[str, Any]:
     """Return the content of the configuration file of one run."""
-    seeds, settings = curve.seed_set.seeds, FORMS[form]
+    seeds, settings = curve.seed_set.seeds, FORMS[form.release]
     pattern = {"type": "max_throughput"}
     if not load.is_offline:
         pattern = {"type": "concurrency", "target_concurrency": load.concurrency}  # type: ignore[dict-item]
-    model_seed = {"seed": seeds["model_seed"]} if sent_model_seed(curve) else {}
+    model_seed = {} if form.model_seed is None else {"seed": form.model_seed}
     api_type = {"api_type": curve.options.api_type} if curve.options.api_type else {}
     return {
         "type": "offline" if load.is_offline else "online",
@@ -82,11 +98,6 @@ def client_config(curve: CurveConfig, form: str, load: PlannedLoad, report_dir: 
     }  # fmt: skip
 
 
-def sent_model_seed(curve: CurveConfig) -> bool:
-    """Return whether the requests have the model seed of the set: servers accept at most 63 bits."""
-    return curve.seed_set.seeds["model_seed"] <= MAX_SEED
-
-
 def point_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a configuration that all runs of a point share: without the number of samples and the path.
 
@@ -96,7 +107,7 @@ def point_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "settings": {**config["settings"], "runtime": runtime}, "report_dir": ""}
 
 
-def client_form(curve: CurveConfig) -> str:
+def accepted_release(curve: CurveConfig, model_seed: int | None) -> str:
     """Return the newest form of the settings that the client accepts.
 
     Raises:
@@ -104,13 +115,14 @@ def client_form(curve: CurveConfig) -> str:
     """
     reasons = []
     with temporary_folder("curve-client-") as folder:
-        for form in FORMS:
-            config = client_config(curve, form, PlannedLoad(curve.ultra_low, curve.rows, accuracy=True), folder / "run")
+        for release in FORMS:
+            load = PlannedLoad(curve.ultra_low, curve.rows, accuracy=True)
+            config = client_config(curve, ClientForm(release, model_seed), load, folder / "run")
             path = folder / "client.yaml"
             write_atomic(path, yaml.safe_dump(config, sort_keys=False))
             done = run_program([curve.client, "validate-yaml", "--config", path], timeout_s=VALIDATE_TIMEOUT_S)
             if done.returncode == 0:
-                return form
+                return release
             lines = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
             reasons.append(" ".join(line.strip() for line in lines[-6:])[:600])
     raise SetupError(

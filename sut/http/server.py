@@ -47,8 +47,13 @@ class Reply:
     location: bytes = b""  # target of a redirect
 
 
-async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b"") -> Reply:
+async def ask(
+    address: ServerAddress, access: Access, path: str, body: bytes = b"", timeout_s: float | None = None
+) -> Reply:
     """GET one path, or POST a body to it, without redirects and without the environment's proxies.
+
+    Args:
+        timeout_s: Default: RESPONSE_TIMEOUT_S.
 
     Raises:
         InputError: If the address has an invalid host.
@@ -59,10 +64,10 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
     fix = "check that it is an HTTP server"
     verify = access.tls_context(address) or False  # False: not https, so there is no certificate
     url = address.url.removesuffix(address.path) + address.target(path)
-    content = b""
+    content, limit_s = b"", timeout_s or RESPONSE_TIMEOUT_S
     try:
         async with (
-            asyncio.timeout(RESPONSE_TIMEOUT_S),
+            asyncio.timeout(limit_s),
             httpx.AsyncClient(verify=verify, trust_env=False, timeout=None) as client,
             client.stream("POST" if body else "GET", url, content=body, headers=access.headers()) as response,
         ):
@@ -74,7 +79,7 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
                     )
     except TimeoutError as error:
         raise SetupError(
-            f"server {address.url} did not respond to {path} within {RESPONSE_TIMEOUT_S:.0f} s",
+            f"server {address.url} did not respond to {path} within {limit_s:.0f} s",
             "start the server, or correct --api-server",
         ) from error
     except (httpx.InvalidURL, UnicodeError) as error:  # raised for an invalid host name

@@ -61,6 +61,10 @@ CHANGES: dict[str, tuple[Change, set[str]]] = {
         in_config("model_params/seed", PUBLISHED["model_seed"]),
         ALWAYS,
     ),
+    "the published seed of the model as a signed number": (
+        in_config("model_params/seed", PUBLISHED["model_seed"] - 2**64),
+        ALWAYS,
+    ),
     "no streaming": (in_config("model_params/streaming", "off"), {"streaming", *ALWAYS}),
     "warm-up of the data": (
         in_config("settings/warmup", lambda old: old | {"enabled": True, "n_requests": 1}),

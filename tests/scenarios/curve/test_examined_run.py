@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from scenarios.curve.client_config import PlannedLoad, client_config
+from scenarios.curve.client_config import ClientForm, PlannedLoad, client_config
 from scenarios.curve.curve_config import CurveConfig, load_curve
 from scenarios.curve.examined_run import examine_point, measured_rate
 from tests.scenarios.curve.conftest import ROWS, CurveFiles
@@ -29,7 +29,7 @@ def run_point(curve_files: CurveFiles) -> Callable[..., tuple[CurveConfig, dict[
         curve = load_curve(curve_files.write(), curve_files.output, is_rehearsal=True)
         folder = curve_files.output / "points" / "r1"
         folder.mkdir(parents=True)
-        config = client_config(curve, "since 24 September 2026", LOAD, folder)
+        config = client_config(curve, ClientForm("since 24 September 2026", 13), LOAD, folder)
         path = curve_files.root / "client.yaml"
         path.write_text(yaml.safe_dump(config))
         assert stub_client.main(["benchmark", "from-config", "--config", str(path)]) == 0

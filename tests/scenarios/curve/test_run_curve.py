@@ -69,6 +69,21 @@ def test_probes_find_the_slots_of_the_server(curve_files: CurveFiles) -> None:
     assert levels["c_min"] == 32
 
 
+@pytest.mark.parametrize(("slots", "service_s"), [(40, 0.5), (150, 0.3)])
+def test_the_planned_times_after_probes_are_close_to_the_measured_times(
+    curve_files: CurveFiles, slots: int, service_s: float
+) -> None:
+    curve_files.write(c_min=32, c_max=2 * slots, points=7)
+    curve_files.serve(slots=slots, service_s=service_s)
+    assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK
+    plan = json.loads((curve_files.output / "plan.json").read_text())
+    planned_s = {point["name"]: point["seconds"] for point in plan["points"]}
+    assert curve_files.run("--rehearsal", "--until", "points") == ExitCode.OK
+    for name, seconds in planned_s.items():
+        record = json.loads((curve_files.output / "points" / name / VERIFIED).read_text())
+        assert record["duration_s"] == pytest.approx(seconds, rel=0.25), name
+
+
 def test_a_failed_point_is_repeated_once_and_the_others_go_on(curve_files: CurveFiles) -> None:
     curve_files.write(points=7, concurrencies=[32, 33, 35, 38, 45, 50, 60])
     curve_files.serve(failed={"32": 3}, failed_once={"45": 2})
@@ -119,7 +134,7 @@ def test_the_settings_are_those_that_the_client_accepts(curve_files: CurveFiles,
     curve_files.serve(refuses=refused)
     assert curve_files.run("--rehearsal", "--until", "plan") == ExitCode.OK
     form = json.loads((curve_files.output / "plan.json").read_text())["form"]
-    assert form == "since 25 August 2026"
+    assert form["release"] == "since 25 August 2026"
 
 
 def test_a_client_that_refuses_all_settings_is_named(curve_files: CurveFiles) -> None:
@@ -172,7 +187,7 @@ def test_a_client_without_events_is_ended(curve_files: CurveFiles, monkeypatch: 
 def test_failed_samples_of_a_dead_server_end_the_command(
     curve_files: CurveFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scenarios.curve.run_curve._CurveRun._server_fault", lambda _: "server: no response")
+    monkeypatch.setattr("scenarios.curve.curve_servers.CurveServers.fault", lambda _: "server: no response")
     curve_files.write(points=7, concurrencies=[32, 33, 35, 38, 45, 50, 60])
     curve_files.serve(failed={"60": 2})
     assert curve_files.run("--rehearsal") == ExitCode.FAILED
