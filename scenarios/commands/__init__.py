@@ -8,7 +8,7 @@ COMMAND_GROUPS = {
         "audit": "Start an audit's runs and check them, or check two runs (--ref, --run).",
         "campaign": "Start every run that a submission needs, from one YAML file.",
         "curve": "Measure all points of an MLPerf Endpoints submission of a running server.",
-        "status": "Show the state of runs, campaigns, tunings, benches and audits.",
+        "status": "Show the state of runs, campaigns, tunings, benches, curves and audits.",
     },
     "measure": {
         "bench": "Measure throughput and latency of a model or a server at multiple loads.",

@@ -38,7 +38,7 @@ ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
 )
 @click.option("--output", type=PATH, metavar="FILE.md", help="Write each update to this Markdown file.")
 def status(folders: tuple[Path, ...], watch: bool, interval: float | None, output: Path | None) -> ExitCode:
-    """Show the state of runs, campaigns, tunings, benches and audits.
+    """Show the state of runs, campaigns, tunings, benches, curves and audits.
 
     For a run in progress, the command shows progress and rates. For other runs, it shows when and why the run ended.
     DIR is any directory that contains runs. Default: runs in progress on this machine, and ./output. With --watch and

@@ -47,12 +47,22 @@ class CurveDir:
         return self.root / "lock"
 
     @property
+    def progress(self) -> Path:
+        """The run in progress; missing if no run is in progress."""
+        return self.root / "progress.json"
+
+    @property
     def page(self) -> Path:
         return self.root / "report.html"
 
     @property
     def rehearsal(self) -> Path:
         return self.root / REHEARSAL_FILE
+
+    @property
+    def exists(self) -> bool:
+        """Whether the directory is that of a curve: the command has locked it and written its configuration."""
+        return self.lock.is_file() and self.config.is_file()
 
     def point(self, name: str) -> Path:
         return self.points / name

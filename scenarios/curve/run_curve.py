@@ -22,10 +22,11 @@ from runs.wording import counted, shortened_list
 from scenarios.console import say
 from scenarios.curve.capacity import ProbeFailed
 from scenarios.curve.client_config import ClientForm, PlannedLoad, accepted_release, client_config, point_settings
-from scenarios.curve.client_process import SHARED_MEMORY, EventLog, Watch, end_recorded_client, run_client
+from scenarios.curve.client_process import SHARED_MEMORY, Watch, end_recorded_client, run_client
 from scenarios.curve.curve_config import CurveConfig
 from scenarios.curve.curve_dir import VERIFIED, CurveDir, read_verified
 from scenarios.curve.curve_plan import FIRST_CROP, MIN_WINDOW_PASSES, WINDOW, CurvePlan, PlannedPoint, passes_for
+from scenarios.curve.curve_progress import LiveProgress
 from scenarios.curve.curve_servers import CurveServers
 from scenarios.curve.examined_run import examine_point, examine_probe
 from scenarios.curve.model_seed import CHAT_API, accepted_model_seed
@@ -203,12 +204,11 @@ class _CurveRun:
         """Run the client with a live line. After an error or a signal, the directory moves to discarded/."""
         config = client_config(self._curve, self._form, load, folder)
         try:
-            with self._console.status(name) as status:
-
-                def show(events: EventLog) -> None:
-                    status.update(f"{name}: {events.completed:,} of {load.samples:,} samples")
-
-                watch = Watch(self._servers.fault, show, tolerates_errors)
+            with (
+                self._console.status(name) as status,
+                LiveProgress(self._place, name, load.samples, status.update) as progress,
+            ):
+                watch = Watch(self._servers.fault, lambda events: progress.show(events.completed), tolerates_errors)
                 return run_client(self._curve.client, config, load.mode, folder, watch)
         except BaseException:
             if folder.exists():

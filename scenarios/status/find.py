@@ -13,8 +13,9 @@ from runs.record.group_end import NAME as ENDED
 from runs.record.layout import BENCH_FILE, CampaignDir, RunDir
 from runs.record.tune_dir import TuneDir
 from runs.what_is import PathKind, what_is
+from scenarios.curve.curve_dir import CurveDir
 
-DirectoryKind = Literal["campaign", "tune", "bench", "audit", "leg"]
+DirectoryKind = Literal["campaign", "tune", "bench", "curve", "audit", "leg"]
 
 DEEPEST = 7  # searched levels of directories; the audit runs of a campaign are at level 5
 NEEDED = "a directory with runs of this harness or of the MLPerf Endpoints client"
@@ -42,6 +43,8 @@ def directory_kind(folder: Path) -> DirectoryKind | None:
         return "tune"
     if (folder / BENCH_FILE).is_file():
         return "bench"
+    if CurveDir(folder).exists:
+        return "curve"
     if RunDir(folder).manifest.is_file() or (is_run_folder(folder) and not EndpointsRun(folder).only_audit):
         return "leg"
     if (folder / VERDICT).is_file():

@@ -37,11 +37,11 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     from runs.mlperf_endpoints.find_folders import run_folders
 
     places = find_in(folders)
-    if directory_kind(first := folders[0].resolve()) == "bench":
-        if len(folders) == 1:
-            return _written(output or first / PAGE_NAME, _bench_content(first))
-        if output is None:
-            raise InputError(f"{folders[0]} has the page of a bench", "give --output FILE for the page of all runs")
+    kind = directory_kind(first := folders[0].resolve())
+    if kind == "bench" and len(folders) == 1:
+        return _written(output or first / PAGE_NAME, _bench_content(first))
+    if kind in ("bench", "curve") and output is None:
+        raise InputError(f"{folders[0]} has the page of a {kind}", "give --output FILE for the page of all runs")
     tunes, damaged = _tunings(places)
     endpoints_folders = {path for folder in folders for path in run_folders(folder.resolve())}
     runs = _runs(places)

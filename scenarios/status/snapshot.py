@@ -104,6 +104,8 @@ def _worth_showing(group: GroupStatus) -> list[GroupStatus | RunStatus]:
 
     LoadGen's verdict on the run of an audit decides nothing, so that a finished run of an audit is not shown.
     """
+    if group.kind == "curve":  # the run in progress is in the text of the curve
+        return []
     bad_states = (
         ("failed", "killed", "damaged", "unattested", "interrupted") if group.kind not in ("tune", "bench") else ()
     )

@@ -1,4 +1,4 @@
-"""The state of a run, and of a group of runs (campaign, tuning, audit), from their files."""
+"""The state of a run, and of a group of runs (campaign, tuning, bench, curve, audit), from their files."""
 
 import platform
 import time
@@ -68,12 +68,12 @@ class RunStatus(_Status):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupStatus(_Status):
-    """The state of one campaign, tuning or audit."""
+    """The state of one campaign, tuning, bench, curve or audit."""
 
     kind: DirectoryKind
     runs: tuple[RunStatus, ...]
     audits: tuple["GroupStatus", ...] = ()  # audits of a campaign
-    done: int | None = None  # finished runs of a campaign
+    done: int | None = None  # finished runs of a campaign, or points of a curve
     total: int | None = None
 
     @property
@@ -201,7 +201,7 @@ def group_status(place: FoundDir, runs: Sequence[RunStatus]) -> GroupStatus:
     """Read a group's directory. Damage is a state, not an error. `runs` may include runs of other groups."""
     runs_of_group = tuple(run for run in runs if run.root.is_relative_to(place.root))
     try:
-        return {"campaign": _campaign, "tune": _tune, "bench": _bench, "audit": _audit}[place.kind](
+        return {"campaign": _campaign, "tune": _tune, "bench": _bench, "curve": _curve, "audit": _audit}[place.kind](
             place.root, runs_of_group
         )
     except HarnessError as error:
@@ -267,6 +267,20 @@ def _bench(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
     if record.status == "complete":
         code = record.exit_code
     return _group("bench", root, runs, pid, text, code)
+
+
+def _curve(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
+    """Read a curve. Its runs are those of the client, which decide nothing until the command has checked them."""
+    from scenarios.curve.curve_dir import CurveDir
+    from scenarios.curve.curve_progress import read_curve_progress
+
+    place = CurveDir(root)
+    pid, end = holder_of(place.lock), read_end(root)
+    progress = read_curve_progress(place, is_running=pid is not None)
+    ended = None if end is None else ExitCode(end.exit_code)
+    code = ended if ended in (ExitCode.OK, ExitCode.NEGATIVE) else None
+    group = _group("curve", root, (), pid, progress.text, code)
+    return replace(group, runs=runs, done=progress.done, total=progress.total)
 
 
 def _audit(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
