@@ -4,10 +4,17 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
+NO_LIMIT_MS = 3_600_000  # latency limit in user.conf of a run without limits; LoadGen requires a number
+
 
 def milliseconds(value_ms: float) -> str:
     """Return milliseconds with at least three significant digits: 2,312, 812, 41.3, 0.0532."""
     return f"{value_ms:,.0f}" if abs(value_ms) >= 100 else f"{value_ms:.3g}"
+
+
+def limit_text(limit_ms: float | None) -> str:
+    """Return a latency limit in ms as text, or `unlimited`."""
+    return "unlimited" if limit_ms is None or limit_ms >= NO_LIMIT_MS else milliseconds(limit_ms)
 
 
 def clock(seconds: float) -> str:

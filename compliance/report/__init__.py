@@ -1,1 +1,1 @@
-"""HTML pages of runs and trees, with SVG pictures, and the verification document."""
+"""HTML pages of runs and trees, with SVG charts, and the verification document."""

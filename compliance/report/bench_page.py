@@ -1,19 +1,24 @@
-"""The page of a bench, made from bench.json and the run directories. It needs no scripts or other files.
+"""The page of a bench, made from bench.json and the run directories. It needs no other files.
 
 The layout is bench_page.html.
 """
 
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.report.curves import Mark, Panel, SystemCurve, draw_curves
+from compliance.report.bench_charts import bench_charts, load_text
+from compliance.report.bench_text import KeyNumber, conclusion, key_numbers, repeated_loads, unchecked
+from compliance.report.chart import Chart
 from compliance.report.page import render_page
-from compliance.report.pictures import Picture, distributions, open_queries, time_series
+from compliance.report.remarks import Remark, grouped_remarks
+from compliance.report.run_charts import distributions, open_queries
+from compliance.report.series import time_series
+from compliance.report.settings import SettingRow, setting_rows
 from runs.bench.bench_record import BenchRecord, BenchRun, read_bench_record
 from runs.errors import HarnessError
 from runs.files.writing import write_atomic
@@ -23,8 +28,8 @@ from runs.record.layout import BENCH_FILE, RunDir
 from runs.record.requests_log import RequestTable, read_request_table
 from runs.wording import moment
 
-# Field of BenchRun, name, and field of Limits.
-MEASURES = (("ttft", "TTFT", "ttft"), ("tpot", "TPOT", "tpot"), ("latency", "latency", "e2el"))
+REQUESTED = "engine_options."  # beginning of the names of options that the user set
+_EFFECTIVE = "resolved."
 
 
 @dataclass
@@ -33,24 +38,72 @@ class BenchPage:
 
     record: BenchRecord
     made: str
-    percentile: str  # percentile that the curves show: the percentile of the bench, or p50
+    percentile: str  # percentile that the charts show: the percentile of the bench, or p50
     labels: list[str]  # names of the runs
-    pictures: list[Picture]
-    open: list[Picture] = field(default_factory=list)
-    distributions: list[Picture] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)  # one sentence for each run that has no pictures
+    charts: list[Chart]
+    open: list[Chart] = field(default_factory=list)
+    distributions: list[Chart] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)  # one sentence for each run that has no charts
     notes: list[str] = field(default_factory=list)  # sentences below the title
 
     @property
     def title(self) -> str:
-        return f"Bench {self.record.label}: {self.record.target}"
+        label = "" if self.record.label in self.record.target else f"{self.record.label}: "
+        return f"Bench {label}{self.record.target}"
 
-    def equal_loads(self) -> list[tuple[str, list[BenchRun]]]:
-        """Return the runs by load."""
-        by_load: dict[str, list[BenchRun]] = {}
-        for run in self.record.runs:
-            by_load.setdefault(f"{run.kind} {load_text(run)}", []).append(run)
-        return list(by_load.items())
+    @property
+    def conclusion(self) -> str:
+        return conclusion(self.record)
+
+    @property
+    def key_numbers(self) -> list[KeyNumber]:
+        return key_numbers(self.record)
+
+    @property
+    def remarks(self) -> list[Remark]:
+        return grouped_remarks(
+            (label, reason) for label, run in zip(self.labels, self.record.runs, strict=True) for reason in run.reasons
+        )
+
+    @property
+    def repeated_loads(self) -> list[tuple[str, str]]:
+        return list(repeated_loads(self.record, self.labels))
+
+    @property
+    def unchecked(self) -> list[str]:
+        return [*unchecked(self.record), *self.unread]
+
+    def requested(self) -> list[SettingRow]:
+        """Return the engine and the options that the user set."""
+        system = self.record.conditions.system
+        rows = [(name.removeprefix(REQUESTED), value) for name, value in system.items() if name.startswith(REQUESTED)]
+        return setting_rows([("engine", system.get("engine")), *rows])
+
+    def effective(self) -> list[SettingRow]:
+        """Return all other facts of the system."""
+        requested = {"engine", *(name for name in self.record.conditions.system if name.startswith(REQUESTED))}
+        rows = [
+            (name.removeprefix(_EFFECTIVE), value)
+            for name, value in self.record.conditions.system.items()
+            if name not in requested
+        ]
+        return setting_rows(rows)
+
+    def equal(self) -> list[SettingRow]:
+        """Return the conditions that must be equal in a comparison."""
+        return setting_rows(
+            (name.replace("loadgen.", ""), value) for name, value in self.record.conditions.equal.items()
+        )
+
+    def late(self, run: BenchRun, name: str) -> str:
+        """Return why a delay of the client could explain a latency of a run; empty without such a reason."""
+        return "; ".join(reason for reason in run.reasons if reason.startswith("client: ") and name in reason)
+
+    def limit(self, name: str) -> float | None:
+        return getattr(self.record.limits, name, None)
+
+    def exceeds(self, value: Any, limit: float | None) -> bool:
+        return limit is not None and value is not None and value > limit
 
 
 def write_bench_page(folder: Path) -> Path:
@@ -71,19 +124,10 @@ def bench_page(folder: Path, record: BenchRecord) -> BenchPage:
         made=moment(time.time_ns()),
         percentile=record.percentile or "p50",
         labels=[run_label(run) for run in record.runs],
-        pictures=[draw_records([record]), draw_users([record])],
+        charts=bench_charts([record]),
     )
-    _draw_runs(page, folder)
+    _add_runs(page, folder)
     return page
-
-
-def load_text(run: BenchRun) -> str:
-    """Return the load of a run: a share of the Offline rate, a rate, or a number of open queries."""
-    if run.kind == "concurrency":
-        return f"{run.concurrency} open"
-    if run.share is not None:
-        return f"{run.share:.0%}"
-    return f"{run.asked_qps:.4g}/s" if run.asked_qps is not None else ""
 
 
 def run_label(run: BenchRun) -> str:
@@ -93,106 +137,24 @@ def run_label(run: BenchRun) -> str:
     return f"{kind} {load_text(run)}".rstrip() + repetition + (", again" if run.again else "")
 
 
-# Curves -------------------------------------------------------------------------------------------------------------
-
-
-def draw_records(records: Sequence[BenchRecord]) -> Picture:
-    """Draw TTFT and TPOT of benches against output tokens/s, and the latency if it has a limit.
-
-    The benches must have equal percentiles and limits.
-
-    Dotted line: Offline rate. Whisker: up to the early-stopping bound. Hollow: saturated. Diamond: repeated rate.
-    """
-    first = records[0]
-    percentile = first.percentile or "p50"
-    panels = []
-    for measure, name, limit_name in MEASURES:
-        limit = getattr(first.limits, limit_name, None)
-        if measure == "latency" and limit is None:
-            continue
-        if first.percentile is None:  # limits apply only to the percentile of the bench
-            limit = None
-        is_only = len(records) == 1
-        series = []
-        for record in records:
-            offline = next((run.output_tokens_per_s for run in record.runs if run.kind == "offline"), None)
-            series.append(SystemCurve(list(_marks(record, measure, is_only)), _name(record, records), offline))
-        panels.append(Panel(f"{percentile} {name}", "ms", series, [limit] if limit is not None else []))
-    closed = any(run.kind == "concurrency" for bench in records for run in bench.runs)
-    title = "Closed loop, measured by the harness" if closed else "Latency against throughput"
-    return draw_curves(title, "output tokens/s", panels)
-
-
-def draw_users(records: Sequence[BenchRecord]) -> Picture:
-    """Draw output tokens/s per user against output tokens/s per accelerator (per system if unknown)."""
-    has_accelerators = all(bench.accelerators for bench in records)
-    series = []
-    for record in records:
-        marks = [
-            Mark(
-                run.output_tokens_per_s / ((record.accelerators if has_accelerators else None) or 1),
-                1000 / run.tpot.p50,
-                load_text(run) if len(records) == 1 and _is_first(run) else "",
-                is_hollow=run.verdict == "saturated",
-                is_joined=_is_first(run),
-                shape="o" if _is_first(run) else "D",
-            )
-            for run in _by_load(record)
-            if run.output_tokens_per_s and run.tpot is not None and run.tpot.p50 > 0
-        ]
-        series.append(SystemCurve(marks, _name(record, records)))
-    load = f"output tokens/s per {'accelerator' if has_accelerators else 'system'}"
-    panel = Panel("Tokens/s per user: 1,000 / median TPOT in ms", "tokens/s", series)
-    return draw_curves("Speed of a user against throughput", load, [panel])
-
-
-def _name(record: BenchRecord, records: Sequence[BenchRecord]) -> str:
-    return record.label if len(records) > 1 else ""
-
-
-def _by_load(record: BenchRecord) -> list[BenchRun]:
-    return sorted(record.runs, key=lambda run: run.asked_qps or run.concurrency or 0)
-
-
-def _is_first(run: BenchRun) -> bool:
-    return run.repetition == 1 and not run.again
-
-
-def _marks(record: BenchRecord, measure: str, has_labels: bool) -> Iterator[Mark]:
-    for run in _by_load(record):
-        latency = getattr(run, measure)
-        value = None if latency is None else latency.at(record.percentile or "p50")
-        if value is None or not run.output_tokens_per_s or run.kind == "offline":
-            continue
-        yield Mark(
-            run.output_tokens_per_s,
-            value,
-            load_text(run) if has_labels and _is_first(run) else "",
-            latency.bound if record.percentile else None,
-            is_hollow=run.verdict == "saturated",
-            is_joined=_is_first(run),
-            shape="o" if _is_first(run) else "D",
-        )
-
-
 # Runs ---------------------------------------------------------------------------------------------------------------
 
 
-def _draw_runs(page: BenchPage, folder: Path) -> None:
-    """Draw open queries over time and distributions of TTFT from the files of the runs."""
+def _add_runs(page: BenchPage, folder: Path) -> None:
+    """Add open queries over time and distributions of TTFT from the files of the runs."""
     values_ns: dict[str, NDArray[np.int64]] = {}
     for run, label in zip(page.record.runs, page.labels, strict=True):
         if run.verdict == "failed":
             continue
         if run.duration_s is None:
-            page.unread.append(f"{label}: not in the pictures: {'; '.join(run.reasons)}")
+            page.unread.append(f"{label}: not in the charts: {'; '.join(run.reasons)}")
             continue
         try:
             requests, ttft_ns = _requests(FinishedRun(RunDir(folder / run.run_dir)))
         except HarnessError as error:
-            page.unread.append(f"{label}: pictures are missing: {error.message}")
+            page.unread.append(f"{label}: charts are missing: {error.message}")
             continue
-        page.open.append(open_queries(f"{label}: {run.verdict}", time_series(requests)))
+        page.open.append(open_queries(f"{label}: {run.verdict}", time_series(requests), "small"))
         if ttft_ns is not None:
             values_ns[label] = ttft_ns
     if values_ns:

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compliance.report.curves import Mark, Panel, SystemCurve, draw_curves
+from compliance.report.chart import Axis, Chart, Point, Series
 from compliance.report.page import render_page
-from compliance.report.pictures import Picture
 from runs.wording import moment
 
 
@@ -40,7 +39,7 @@ class CurvePage:
     rows: Sequence[CurvePageRow]
     regions: Mapping[str, tuple[int, int]]
     notes: Sequence[str]
-    pictures: Sequence[Picture]
+    charts: Sequence[Chart]
 
 
 def curve_page(
@@ -58,21 +57,29 @@ def curve_page(
     finished = [row for row in rows if row.rate is not None]
     hours = sum(row.accelerator_h or 0.0 for row in rows)
     state = f"{len(finished)} of {len(rows)} points done, {hours:.1f} accelerator hours in measured phases"
-    picture = draw_curves(title, "concurrency", list(_panels(finished, probes)))
-    pictures = [picture] if finished or probes else []
-    return render_page(
-        CurvePage(title, moment(time.time_ns()), state, rows, regions, notes, pictures), "curve_page.html"
-    )
+    charts = list(_charts(finished, probes))
+    return render_page(CurvePage(title, moment(time.time_ns()), state, rows, regions, notes, charts), "curve_page.html")
 
 
-def _panels(finished: Sequence[CurvePageRow], probes: Mapping[int, float]) -> Iterator[Panel]:
-    points = sorted(finished, key=lambda row: row.concurrency)
-    for title, field in (("output tokens/s", "tokens_per_second"), ("output tokens/s per user", "tokens_per_user")):
-        marks = [Mark(row.concurrency, value, row.name) for row in points if (value := getattr(row, field))]
-        yield Panel(title, "", [SystemCurve(marks)])
-    rates = [Mark(row.concurrency, row.rate or 0.0, row.name) for row in points]
-    hollow = [Mark(level, rate, is_hollow=True, is_joined=False) for level, rate in sorted(probes.items())]
-    yield Panel("samples/s; hollow: probes", "", [SystemCurve(rates), SystemCurve(hollow)])
+def _charts(finished: Sequence[CurvePageRow], probes: Mapping[int, float]) -> Iterator[Chart]:
+    """Yield the rates of the finished points against the concurrency, and the rates of the probes."""
+    for name, field in (
+        ("output tokens/s", "tokens_per_second"),
+        ("output tokens/s per user", "tokens_per_user"),
+        ("samples/s", "rate"),
+    ):
+        points = [
+            Point(row.concurrency, value, f"{row.name}, concurrency {row.concurrency:,}: {value:,.4g} {name}", row.name)
+            for row in sorted(finished, key=lambda row: row.concurrency)
+            if (value := getattr(row, field)) is not None
+        ]
+        series = [Series("point", points, "joined")]
+        if field == "rate":
+            texts = {level: f"probe at concurrency {level:,}: {rate:,.4g} samples/s" for level, rate in probes.items()}
+            marks = [Point(level, rate, texts[level]) for level, rate in sorted(probes.items())]
+            series.append(Series("probe", marks, is_hollow=True, shape="s"))
+        if any(part.points for part in series):
+            yield Chart(name, Axis("concurrency"), Axis(name), series)
 
 
 def page_row(

@@ -1,31 +1,59 @@
-"""HTML pages from templates, with every text escaped."""
+"""HTML pages from templates, with every text escaped. A page is one file that loads nothing."""
 
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from compliance.report.chart_drawing import color_of
+from compliance.report.chart_svg import svg_of
+from compliance.report.palette import DARK, LIGHT, variables
 from runs.harness import HARNESS_VERSION
 from runs.numbers.numbers import shows
-from runs.wording import duration, milliseconds, moment, per_second, printable, two_digits
+from runs.wording import duration, limit_text, milliseconds, moment, per_second, printable, two_digits
+
+FOLDER = Path(__file__).parent
+CHARTS = "charts.js"  # script of pages with charts
 
 
-def render_page(page: Any, template: str = "page.html", **more: Any) -> str:
-    """Return a page as HTML, with every text escaped."""
+@dataclass(frozen=True)
+class Script:
+    """A script of this package, and the digest with which the page allows it."""
+
+    text: Markup
+    digest: str
+
+
+def render_page(page: Any, template: str = "page.html", scripts: Sequence[str] = (CHARTS,), **more: Any) -> str:
+    """Return a page as HTML.
+
+    Args:
+        scripts: Files of the page's scripts; the page allows no other script.
+    """
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        finalize=_harmless,
-    )
+        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=_harmless,
+    )  # fmt: skip
     environment.filters |= {
-        "number": _number, "milliseconds": milliseconds, "moment": moment, "duration": duration, "setting": _setting,
-        "rate": per_second, "two_digits": two_digits,
+        "number": _number, "milliseconds": milliseconds, "limit": limit_text, "moment": moment, "duration": duration,
+        "setting": _setting, "rate": per_second, "two_digits": two_digits, "svg": svg_of, "color": color_of,
     }  # fmt: skip
     environment.tests["shown_for"] = shows
-    return environment.get_template(template).render(page=page, version=HARNESS_VERSION, **more)
+    palettes = {"light": Markup(variables(LIGHT)), "dark": Markup(variables(DARK))}
+    loaded = [_script((FOLDER / name).read_text()) for name in scripts]
+    return environment.get_template(template).render(
+        page=page, version=HARNESS_VERSION, scripts=loaded, **palettes, **more
+    )
+
+
+def _script(text: str) -> Script:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return Script(Markup(text), digest)
 
 
 def _harmless(value: Any) -> Any:

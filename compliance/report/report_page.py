@@ -1,22 +1,23 @@
-"""The page of runs, for light and dark screens and for print. It needs no scripts or other files.
+"""The page of runs, for light and dark screens and for print. It needs no other files.
 
 The layout is page.html.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.report.curves import Mark, Panel, SystemCurve, draw_curves, tune_rates
-from compliance.report.pictures import Picture
+from compliance.report.chart import Axis, Chart, Line, Point, Series, Style
 from compliance.report.run_section import RunSection, run_section
+from compliance.report.tune_charts import tune_charts
 from compliance.results.scoring import ScoreSources
 from compliance.sources import VerdictRequest, find
 from runs.errors import HarnessError
 from runs.numbers.result import RunNumbers
 from runs.record.engines.server_notes import stated_verdict
 from runs.record.manifest import Manifest
+from runs.wording import milliseconds
 
 MAX_SECTIONS = 24  # maximum number of runs with a section; of additional runs the page shows only the name
 
@@ -49,9 +50,9 @@ class Page:
     title: str
     made: str
     runs: list[RunSection] = field(default_factory=list)
-    tunes: list[tuple[Path, dict[str, Any], Picture]] = field(default_factory=list)  # directory, tune.json
+    tunes: list[tuple[Path, dict[str, Any], list[Chart]]] = field(default_factory=list)  # directory, tune.json
     points: list[CurvePoint] = field(default_factory=list)  # runs of the Endpoints client and runs over HTTP
-    curves: Picture | None = None
+    curves: list[Chart] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # one sentence for each unreadable run
 
 
@@ -70,7 +71,7 @@ def make_page(
         folders: Name and directory of each run of the MLPerf Endpoints client.
     """
     page = Page(title, made)
-    page.tunes = [(directory, record, tune_rates(record["scenario"], record)) for directory, record in tunes]
+    page.tunes = [(directory, record, tune_charts(record)) for directory, record in tunes]
     for number, (name, root) in enumerate(runs[:MAX_SECTIONS], start=1):
         try:
             page.runs.append(run_section(root, f"run{number}", name))
@@ -133,37 +134,51 @@ def _ms(ns: float | None) -> float | None:
     return None if not ns else ns / 1e6
 
 
-def curves(points: Sequence[CurvePoint]) -> Picture | None:
-    """Draw TTFT, TPOT and tokens/s per user against tokens/s, each if at least two points have it.
+def curves(points: Sequence[CurvePoint]) -> list[Chart]:
+    """Return TTFT, TPOT and tokens/s per user against tokens/s, each if at least two points have it.
 
-    Disc: run of the Endpoints client. Square: run of this harness. Hollow: `holds` is false. Lines join the points of a
-    curve. Dotted line: the highest Offline rate of the client.
+    The highest Offline rate of the client is a line.
     """
     offline_points = (point for point in points if point.load == OFFLINE and point.holds and not point.is_own)
     offline = max((point.tokens_per_second for point in offline_points), default=None)
-    panels = []
-    for title, unit, name, limit in (
+    lines = [] if offline is None else [Line(offline, f"Offline {offline:,.4g}", "x")]
+    charts = []
+    for title, unit, name, place in (
         ("p90 TTFT", "ms", "ttft_ms", 0),
         ("p90 TPOT", "ms", "tpot_ms", 1),
         ("tokens/s per user: 1,000 / p90 TPOT in ms", "tokens/s", "tokens_per_user", None),
     ):
-        drawn = sorted(
+        shown = sorted(
             (point for point in points if getattr(point, name) is not None), key=lambda point: point.tokens_per_second
         )
-        if len(drawn) > 1:
-            limits = {} if limit is None else {point.limits_ms[limit] for point in drawn}
-            series = [
-                SystemCurve(
-                    [_mark(point, name) for point in drawn if point.is_own == is_own],
-                    vertical=None if is_own else offline,
-                )
-                for is_own in (False, True)
-            ]
-            panels.append(Panel(title, unit, series, sorted(limit for limit in limits if limit)))
-    return draw_curves("Latencies over throughput", "tokens/s", panels) if panels else None
+        if len(shown) > 1:
+            limits = set() if place is None else {point.limits_ms[place] for point in shown}
+            limit_lines = [Line(limit, f"limit {milliseconds(limit)} ms") for limit in sorted(filter(None, limits))]
+            y = Axis(title.partition(":")[0], unit)
+            charts.append(Chart(title, Axis("tokens/s"), y, list(_series(shown, name, unit)), [*limit_lines, *lines]))
+    return charts
 
 
-def _mark(point: CurvePoint, name: str) -> Mark:
-    shape = "s" if point.is_own else "o"
-    x, y = point.tokens_per_second, getattr(point, name)
-    return Mark(x, y, point.load, is_hollow=not point.holds, is_joined=point.holds and point.is_joined, shape=shape)
+def _series(points: Sequence[CurvePoint], name: str, unit: str) -> Iterator[Series]:
+    """Yield the points by program and state. A line joins the points of a curve."""
+    for program, shape, color in (("Endpoints client", "o", "c1"), ("this harness", "s", "c2")):
+        for state in ("", _NO_CURVE, _FAILED):
+            group = [_point(point, name, unit) for point in points if _state(point) == (program, state)]
+            style: Style = "marks" if state else "joined"
+            if group:
+                yield Series(program + state, group, style, color, shape, is_hollow=state == _FAILED)
+
+
+_NO_CURVE, _FAILED = ", not a point of a curve", ", failed or INVALID"
+
+
+def _state(point: CurvePoint) -> tuple[str, str]:
+    """Return the program and the state of a point, as parts of a name in the legend."""
+    state = _FAILED if not point.holds else "" if point.is_joined else _NO_CURVE
+    return "this harness" if point.is_own else "Endpoints client", state
+
+
+def _point(point: CurvePoint, name: str, unit: str) -> Point:
+    value = getattr(point, name)
+    text = f"{point.load}: {milliseconds(value)} {unit} at {point.tokens_per_second:,.4g} tokens/s, {point.name}"
+    return Point(point.tokens_per_second, value, text, point.load)

@@ -1,4 +1,4 @@
-"""One run on the page: manifest, result, findings, pictures and scores."""
+"""One run on the page: manifest, result, findings, charts and scores."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -10,7 +10,10 @@ import numpy as np
 from compliance.accuracy.accuracy_files import ACCURACY_OUTCOMES, ScoresRecord, read_scores_record
 from compliance.judge.verdict import Finding
 from compliance.report.ceiling import ceiling_rows
-from compliance.report.pictures import Picture, distribution, over_time, overview, time_series
+from compliance.report.chart import Chart
+from compliance.report.chart_svg import svg_file
+from compliance.report.run_charts import distribution, over_time, overview
+from compliance.report.series import time_series
 from compliance.results.policy import judge_run
 from compliance.results.run_evidence import RunEvidence
 from runs.errors import HarnessError, InputError
@@ -41,7 +44,7 @@ class RunSection:
     reasons: list[str]
     notes: list[str]
     findings: list[Finding]
-    pictures: list[Picture]
+    charts: list[Chart]
     counts: list[tuple[str, str]]  # rows on tokens, finish reasons and replicas
     ceiling: list[tuple[str, str]]
 
@@ -103,7 +106,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
         reasons=reasons,
         notes=notes,
         findings=findings,
-        pictures=_pictures(requests, derived, tokens_per_second),
+        charts=_charts(requests, derived, tokens_per_second),
         counts=_counts(requests),
         ceiling=ceiling_rows(manifest, requests, tokens_per_second),
     )
@@ -122,8 +125,8 @@ def _files_of(run: RunDir) -> tuple[Manifest, RunNumbers, RequestTable]:
     return manifest, result, requests
 
 
-def overview_of(root: Path) -> Picture:
-    """Draw a finished run in one picture.
+def overview_of(root: Path) -> bytes:
+    """Return a finished run as one picture.
 
     Raises:
         InputError: If a file is missing or damaged.
@@ -151,7 +154,7 @@ def overview_of(root: Path) -> Picture:
     names = {str(accelerator.get("name")) for accelerator in observed.accelerators}
     where = ", ".join(sorted(names)) or f"{observed.host.cores_usable} cores of {observed.host.cpu}"
     lines.append(f"{counted(len(requests), 'sample')}; LoadGen {observed.loadgen.version}; {where}")
-    return overview(title, lines, requests, time_series(requests))
+    return svg_file(title, lines, overview(requests, time_series(requests)))
 
 
 def score_rows(record: ScoresRecord) -> tuple[list[dict[str, Any]], list[str]]:
@@ -169,10 +172,10 @@ def score_rows(record: ScoresRecord) -> tuple[list[dict[str, Any]], list[str]]:
     return rows, below
 
 
-def _pictures(requests: RequestTable, derived: Derived | None, tokens_per_second: float | None) -> list[Picture]:
+def _charts(requests: RequestTable, derived: Derived | None, tokens_per_second: float | None) -> list[Chart]:
     if derived is None:
         return over_time(time_series(requests), tokens_per_second)
-    pictures, times = [], derived.times
+    charts, times = [], derived.times
     late = np.zeros(len(requests), dtype=bool)
     measures_ns = {"latency": times.latency_ns}
     if times.ttft_ns is not None:
@@ -184,13 +187,13 @@ def _pictures(requests: RequestTable, derived: Derived | None, tokens_per_second
         if numbers is not None:
             verdict = derived.early_stopping.verdicts.get(label.lower())
             marked = next((name for name in _MARKED if shows(name, len(values_ns))), "p50")
-            pictures.append(distribution(label, values_ns, marked, getattr(numbers, marked), limit_ns, verdict))
+            charts.append(distribution(label, values_ns, marked, getattr(numbers, marked), limit_ns, verdict))
         if limit_ns is not None:
             late |= values_ns > limit_ns
     if derived.scenario != "Server":
-        return pictures + over_time(time_series(requests), tokens_per_second)
+        return charts + over_time(time_series(requests), tokens_per_second)
     lateness_ns = np.maximum(times.issued_ns - times.scheduled_ns, 0)
-    return pictures + over_time(time_series(requests, lateness_ns=lateness_ns, late=late), tokens_per_second)
+    return charts + over_time(time_series(requests, lateness_ns=lateness_ns, late=late), tokens_per_second)
 
 
 def _counts(requests: RequestTable) -> list[tuple[str, str]]:

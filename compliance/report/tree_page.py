@@ -1,11 +1,9 @@
-"""The page of a checked tree, made from the record of `check`: its causes, submitters, pictures and findings.
+"""The page of a checked tree, made from the record of `check`: its causes, submitters, charts and findings.
 
-The files of a tree are untrusted. Their texts are shortened, made printable and escaped, and a hash in the page allows
-only the page's own script.
+The files of a tree are untrusted. Their texts are shortened, made printable and escaped, and hashes in the page allow
+only the page's own scripts.
 """
 
-import base64
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge.verdict import place_text
-from compliance.report.page import render_page
-from compliance.report.pictures import Picture, PicturePoint, draw_points
+from compliance.report.chart import Chart
+from compliance.report.page import CHARTS, render_page
+from compliance.report.row_charts import RowPoint, row_chart
 from compliance.trees.causes import RANKS, extent_text
 from compliance.trees.check_report import summary_text
 from compliance.trees.findings import shown_lines
@@ -26,15 +25,14 @@ FIRST_OF_A_CAUSE = 50  # findings of each cause that are shown before more findi
 MAX_LINE_CHARS = 300  # maximum length of a quoted line
 MAX_QUOTED = 3  # findings with one sentence whose lines are quoted
 MAX_COLUMNS = 24  # causes in the matrix
-MAX_PICTURES = 48
-MAX_POINTS = 400  # maximum number of points in a picture
+MAX_CHARTS = 48
+MAX_POINTS = 400  # maximum number of points in a chart
 MAX_NAMED = 6
 MAX_REASONS = 40  # maximum number of reasons why rules were not applied
 # A result gets a name if its ratio to the median of equal accelerators is above this value or below its inverse.
 OUTLIER = 1.3
 NEAR_LIMIT = 0.99  # share of a latency limit above which a result gets a name
 SUBMITTER = "organisation"  # key of a finding and of a result
-_SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
 
 Json = Mapping[str, Any]
 
@@ -108,11 +106,10 @@ def tree_page(record: Json, made: str) -> str:
         "findings": len(record["findings"]),
         "not_judged": record["not_judged"][:MAX_REASONS],
         "reasons": len(record["not_judged"]),
-        "rates": list(islice(_rates(record["results"]), MAX_PICTURES)),
-        "latencies": list(islice(_latencies(record["results"]), MAX_PICTURES)),
+        "rates": list(islice(_rates(record["results"]), MAX_CHARTS)),
+        "latencies": list(islice(_latencies(record["results"]), MAX_CHARTS)),
     }
-    digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-    return render_page(page, "tree_page.html", script=_SCRIPT, digest=digest)
+    return render_page(page, "tree_page.html", (CHARTS, "tree_page.js"))
 
 
 def _causes(record: Json) -> list[ShownCause]:
@@ -165,7 +162,7 @@ def _place(root: Path, finding: Json, *, is_quoted: bool) -> FindingPlace:
     )
 
 
-def _rates(results: Sequence[Json]) -> Iterator[Picture]:
+def _rates(results: Sequence[Json]) -> Iterator[Chart]:
     """Draw the rates per accelerator for each benchmark and scenario, with a row for each accelerator model."""
     groups: defaultdict[tuple[str, str, str], list[Json]] = defaultdict(list)
     for result in results:
@@ -177,17 +174,17 @@ def _rates(results: Sequence[Json]) -> Iterator[Picture]:
         ratios = [result["rate_to_median"] or 1.0 for result in group]
         named = _most(group, [max(ratio, 1 / ratio) for ratio in ratios], OUTLIER)
         points = [
-            PicturePoint(
+            RowPoint(
                 _label(result["accelerator"]),
                 result["rate_per_accelerator"],
                 _label(result[SUBMITTER]) if number in named else "",
             )
             for number, result in enumerate(group[:MAX_POINTS])
         ]
-        yield draw_points(f"{_label(benchmark)} {_label(scenario)}", points, f"{unit} per accelerator")
+        yield row_chart(f"{_label(benchmark)} {_label(scenario)}", points, f"{unit} per accelerator")
 
 
-def _latencies(results: Sequence[Json]) -> Iterator[Picture]:
+def _latencies(results: Sequence[Json]) -> Iterator[Chart]:
     """Draw the latencies as shares of their limits for each benchmark."""
     groups: defaultdict[str, list[tuple[Json, Json]]] = defaultdict(list)
     for result in results:
@@ -197,14 +194,14 @@ def _latencies(results: Sequence[Json]) -> Iterator[Picture]:
             continue
         named = _most(pairs, [latency["share_of_limit"] for _, latency in pairs], NEAR_LIMIT)
         points = [
-            PicturePoint(
+            RowPoint(
                 f"{_label(result['scenario_of_round'])} {latency['name']}",
                 100 * latency["share_of_limit"],
                 _label(result[SUBMITTER]) if number in named else "",
             )
             for number, (result, latency) in enumerate(pairs[:MAX_POINTS])
         ]
-        yield draw_points(_label(benchmark), points, "% of the limit", 100)
+        yield row_chart(_label(benchmark), points, "% of the limit", 100)
 
 
 def _most(items: Sequence[Any], values: Sequence[float], least: float) -> list[int]:

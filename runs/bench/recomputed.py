@@ -19,14 +19,14 @@ from runs.bench.bench_record import RUNS, WARM_UP, BenchRecord, BenchRun, Best, 
 from runs.bench.best_rate import best_rate, rounded_rate, steady_rate
 from runs.bench.measure import measure_run
 from runs.bench.points import POINTS, points_csv
-from runs.bench.single_run import NO_LIMIT_MS, kind_of_run
+from runs.bench.single_run import kind_of_run
 from runs.errors import HarnessError
 from runs.files.writing import sha256_of
 from runs.harness import harness_facts
 from runs.record.fingerprint import Facts, conditions_of, differences, flat_facts, run_fingerprint, value_text
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import BENCH_FILE, RunDir
-from runs.wording import counted
+from runs.wording import NO_LIMIT_MS, counted
 
 ROUNDING = 1e-9  # relative difference of two equal numbers
 MAX_SHOWN = 3  # differences of one entry in a message

@@ -10,8 +10,7 @@ from runs.numbers.result import EffectiveSettings
 from runs.record.fingerprint import conditions_of, run_fingerprint
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
-
-NO_LIMIT_MS = 3_600_000  # limit in user.conf of a Server run without limits
+from runs.wording import NO_LIMIT_MS
 
 
 def bench_of_run(run_dir: Path, label: str | None = None) -> BenchRecord:

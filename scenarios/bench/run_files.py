@@ -7,10 +7,10 @@ from typing import Any
 
 from qsl.dataset_file import MAX_BYTES
 from runs.bench.bench_record import RUNS, WARM_UP, numbered
-from runs.bench.single_run import NO_LIMIT_MS
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files.writing import write_atomic
+from runs.wording import NO_LIMIT_MS
 from scenarios.bench.bench_plan import Bench, benchmark_of
 from scenarios.bench.ladder import PlannedBenchRun
 from scenarios.launch.run_config import RunConfig, make_config

@@ -29,7 +29,7 @@ EXAMPLES = (
 def report(folders: tuple[Path, ...], output: Path | None) -> ExitCode:
     """Write one HTML page about the runs, campaigns and tunings in DIR.
 
-    The page also shows MLPerf Endpoints runs. It is one file, contains no scripts, and loads nothing from the network.
+    The page also shows MLPerf Endpoints runs. It is one file, and loads nothing from the network.
     Each run, campaign and tuning also writes a page of its own when it ends.
 
     The command recomputes the numbers of a bench from its run directories.

@@ -12,7 +12,7 @@ from runs.numbers.result import RunNumbers
 from runs.record.engines.server_notes import doubtful_tokens, stated_verdict
 from runs.record.manifest import Manifest
 from runs.rounds import TokenLimits
-from runs.wording import counted, duration, milliseconds, precise
+from runs.wording import counted, duration, limit_text, milliseconds, precise
 from scenarios.console import say
 from scenarios.launch.forecast import forecast
 from scenarios.launch.next_step import next_steps
@@ -170,6 +170,6 @@ def _limits(result: RunNumbers, official: TokenLimits | None) -> Iterator[tuple[
         return
     used = (in_force.ttft_limit_ns / 1e6, in_force.tpot_limit_ns / 1e6)
     share = result.early_stopping.percentile if result.early_stopping else PERCENTILE["Server"]
-    yield f"p{100 * share:g} limit", dict(zip(("TTFT", "TPOT"), map(milliseconds, used), strict=True))
+    yield f"p{100 * share:g} limit", dict(zip(("TTFT", "TPOT"), map(limit_text, used), strict=True))
     if official is not None and (*used, share) != (official.ttft_ms, official.tpot_ms, PERCENTILE["Server"]):
         yield "official p99", {"TTFT": milliseconds(official.ttft_ms), "TPOT": milliseconds(official.tpot_ms)}

@@ -55,7 +55,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
         if len(statuses) != 1:
             problem = f"--output {output}: a picture shows one finished run of this harness, found: {len(statuses)}"
             raise InputError(problem, "give the directory of one run, or an --output that ends in .html")
-        return _written(output, overview_of(statuses[0].root).svg)
+        return _written(output, overview_of(statuses[0].root))
     title = f"Report on {first.name}" + (f" and {len(folders) - 1} more" if len(folders) > 1 else "")
     named_runs = [
         (status.what if status.root == first else _name(status.root, first), status.root) for status in statuses

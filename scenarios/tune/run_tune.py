@@ -254,10 +254,11 @@ class _Run:
         rate = None if confirmed is None else confirmed.target_qps
         tried = self._journal.summary()
         if run.plan.loadgen_scenario == "Server":
-            from compliance.report.curves import tune_rates  # Importing matplotlib takes a moment.
+            from compliance.report.chart_svg import svg_file  # Importing matplotlib takes a moment.
+            from compliance.report.tune_charts import tune_charts
 
             title = f"{run.plan.scenario}, {run.plan.loadgen_key}"
-            write_atomic(place.plot, tune_rates(title, {**tried, "target_qps": rate}).svg)
+            write_atomic(place.plot, svg_file(title, [], tune_charts({**tried, "target_qps": rate})))
         if confirmed is None:
             place.user_conf.unlink(missing_ok=True)
             place.best.unlink(missing_ok=True)

@@ -1,9 +1,8 @@
-"""Pages: series of records, pictures, the curve of multiple runs, and the section of one run."""
+"""Pages: series of records, charts, the curve of multiple runs, and the section of one run."""
 
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -12,18 +11,11 @@ from compliance.accuracy.accuracy_files import scores_record
 from compliance.accuracy.accuracy_verdict import judge_scores
 from compliance.accuracy.metrics import ROUGE
 from compliance.report.page import render_page
-from compliance.report.pictures import (
-    BINS,
-    CDF_POINTS,
-    Picture,
-    PicturePoint,
-    cdf,
-    distribution,
-    draw_points,
-    time_series,
-)
 from compliance.report.report_page import CurvePoint, Page, curves, point_of_folder
+from compliance.report.row_charts import RowPoint, row_chart
+from compliance.report.run_charts import distribution
 from compliance.report.run_section import run_section, score_rows
+from compliance.report.series import BINS, CDF_POINTS, cdf, time_series
 from runs.benchmark import Target
 from runs.loadgen.early_stopping import judge_latencies
 from runs.mlperf_endpoints.layout import SUMMARY
@@ -42,17 +34,14 @@ OURS = CurvePoint("run", "12/s", 500.0, 25.0, 3.0, (2000.0, 100.0), is_own=True)
 MS = 1_000_000
 
 
-def texts(picture: Picture) -> set[str]:
-    root = ElementTree.fromstring(picture.svg)
-    return {"".join(value.itertext()).strip() for value in root.iter() if value.tag.endswith("text")}
-
-
-def test_a_picture_is_reproducible_and_escapes_names() -> None:
-    rows = [PicturePoint("$a$ <b>&", 564_400.0), PicturePoint("y" * 80, 99.5, "Org")]
-    drawn = draw_points("llama", rows, "% of the limit", 100)
-    assert drawn == draw_points("llama", rows, "% of the limit", 100)
-    assert {"$a$ <b>&", "y" * 13 + "…" + "y" * 12, "Org"} <= texts(drawn)
-    assert drawn.words == "llama, % of the limit: 2 results; named: Org 99.5"
+def test_results_in_rows_are_grouped_by_their_limit_and_name() -> None:
+    points = [RowPoint("b", 90.0), RowPoint("a", 99.5, "Org"), RowPoint("b", 101.0, "Late")]
+    chart = row_chart("llama", points, "% of the limit", 100)
+    assert chart.y.rows == ["a", "b"]
+    assert [[(point.x, point.y) for point in series.points] for series in chart.series] == [
+        [(90.0, 1)], [(99.5, 0)], [(101.0, 1)]
+    ]  # fmt: skip
+    assert chart.words.endswith("named result: Org: 99.5, a. at or above the limit: Late: 101, b")
 
 
 @pytest.mark.parametrize(
@@ -67,20 +56,22 @@ def test_a_distribution_shows_the_limit_and_the_allowed_late_queries(late: int, 
     values_ns = np.full(count, 10 * MS)
     values_ns[:late] = 2001 * MS
     drawn = distribution("TTFT", values_ns, "p99", 10 * MS, 2000 * MS, judge_latencies(values_ns, 2000 * MS, 0.99))
-    assert drawn.words == f"TTFT: p99 10 ms of 2,000 ms; {sentence}"
-    assert {"ms", "% of queries"} <= texts(drawn)
-    assert distribution("latency", values_ns, "p99", 10 * MS, None, None).words == "latency: p99 10 ms"
+    assert drawn.title == f"TTFT: p99 10 ms of 2,000 ms; {sentence}"
+    assert [line.name for line in drawn.lines] == ["limit 2,000 ms"]
+    assert distribution("latency", values_ns, "p99", 10 * MS, None, None).title == "latency: p99 10 ms"
 
 
 def test_runs_are_drawn_as_points_on_curves() -> None:
-    drawn = curves([FAST, SLOW, OURS])
-    assert drawn is not None
-    assert {"8", "1", "12/s", "p90 TTFT", "p90 TPOT"} <= texts(drawn)
-    assert "12/s: 25 at 500" in drawn.words
-    assert "1,000 / p90 TPOT" in drawn.words
-    assert drawn != curves([FAST, SLOW, replace(OURS, holds=False)])
-    assert curves([FAST]) is None
-    assert curves([FAST, replace(SLOW, ttft_ms=None, tpot_ms=None)]) is None
+    charts = curves([FAST, SLOW, OURS])
+    assert [chart.title.partition(":")[0] for chart in charts] == ["p90 TTFT", "p90 TPOT", "tokens/s per user"]
+    assert "12/s: 25 ms at 500 tokens/s, run" in charts[0].words
+    assert [(series.name, series.style, len(series.points)) for series in charts[0].series] == [
+        ("Endpoints client", "joined", 2), ("this harness", "joined", 1)
+    ]  # fmt: skip
+    failed = curves([FAST, SLOW, replace(OURS, holds=False)])[0].series[-1]
+    assert (failed.name, failed.style, failed.is_hollow) == ("this harness, failed or INVALID", "marks", True)
+    assert curves([FAST]) == []
+    assert curves([FAST, replace(SLOW, ttft_ms=None, tpot_ms=None)]) == []
 
 
 # Series --------------------------------------------------------------------------------------------------------------
@@ -93,7 +84,7 @@ def table(count: int, *, offline: bool = False) -> RequestTable:
     return request_table(issue_ns, first_ns, issue_ns + 20_000_000, prompt_tokens=100 + np.arange(count) % 7)
 
 
-def test_the_size_of_pictures_does_not_grow_with_the_number_of_queries() -> None:
+def test_the_size_of_charts_does_not_grow_with_the_number_of_queries() -> None:
     requests = table(300_000)
     over_time = time_series(requests, lateness_ns=requests.seq, late=requests.seq % 1000 == 0)
     assert len(cdf(requests.complete_ns - requests.issue_ns)[1]) <= CDF_POINTS
@@ -168,16 +159,17 @@ def test_a_run_directory_is_one_point_of_a_curve(folders: Path, tmp_path: Path) 
 
 def test_an_offline_run_is_a_vertical_line() -> None:
     offline = CurvePoint("offline", "Offline", 1000.0, None, None)
-    assert curves([FAST, SLOW]) != curves([FAST, SLOW, offline])
+    assert [line.name for line in curves([FAST, SLOW, offline])[0].lines] == ["Offline 1,000"]
     assert curves([FAST, SLOW]) == curves([FAST, SLOW, replace(offline, holds=False)])
-    assert curves([FAST, SLOW]) != curves([FAST, replace(SLOW, is_joined=False)])
+    alone = curves([FAST, replace(SLOW, is_joined=False)])[0].series[1]
+    assert (alone.name, alone.style) == ("Endpoints client, not a point of a curve", "marks")
 
 
 def test_one_curve_shows_both_kinds_of_runs_over_http(folders: Path, tmp_path: Path) -> None:
     run = recorded() / OVER_HTTP / "campaign" / "llama3.1-8b" / "Server" / "performance"
     page = write_page([folders, run], tmp_path / "page.html").read_text()
     assert "Throughput against latency over concurrency" in page
-    assert "Latencies over throughput. p90 TTFT: " in page
+    assert 'aria-label="p90 TTFT. ' in page
     assert "server-died" in page
     assert "100/s: " in page
 

@@ -29,9 +29,7 @@ def rates_of(tree: Tree, rates: dict[str, tuple[int, float]]) -> dict[str, dict[
 
 
 def test_rates_are_divided_by_accelerators_and_compared_with_their_median(tmp_path: Path) -> None:
-    rows = rates_of(
-        Tree(tmp_path, ROUNDS["v6.0"]), {"A": (1, 100.0), "B": (2, 210.0), "C": (1, 95.0), "D": (2, 400.0)}
-    )
+    rows = rates_of(Tree(tmp_path, ROUNDS["v6.0"]), {"A": (1, 100.0), "B": (2, 210.0), "C": (1, 95.0), "D": (2, 400.0)})
     assert [row["rate_per_accelerator"] for row in rows.values()] == [100, 105, 95, 200]
     assert rows["D"]["rate_to_median"] == 200 / 102.5
     assert rows["D"]["accelerator"] == "a GPU"

@@ -1,6 +1,7 @@
 """The report of `check`: causes by weight, each once; subjects and causes of findings; selections."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,7 +224,12 @@ def test_equal_findings_are_printed_once(tmp_path: Path) -> None:
 
 def test_the_causes_of_a_verdict_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verdict, calls = checked_of(tmp_path, (ONE, "tree-unknown")).verdict, []
-    monkeypatch.setattr(check_tree, "with_causes", lambda *arguments: calls.append(arguments) or with_causes(*arguments))
+
+    def count(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return with_causes(*arguments)
+
+    monkeypatch.setattr(check_tree, "with_causes", count)
     text(verdict, TREE)
     record(verdict)
     assert len(calls) == 1

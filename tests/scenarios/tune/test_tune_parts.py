@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from compliance.report.curves import tune_rates
+from compliance.report.chart_svg import svg_file
+from compliance.report.tune_charts import tune_charts
 from runs.errors import InputError
 from runs.record.progress import Progress
 from runs.record.requests_log import RequestLogLine, encode_line
@@ -286,4 +287,4 @@ def test_a_failed_confirmation_is_repeated_at_a_lower_rate(
 @pytest.mark.parametrize("runs", [[record(1, 18)], [], [record(1, 18, ttft_p99_ms=None, tpot_p99_ms=None)]])
 def test_a_picture_is_valid_with_few_or_no_runs(runs: list[TuneRun]) -> None:
     tried = {"probes": [run.model_dump() for run in runs], "confirmations": [], "target_qps": None}
-    assert ElementTree.fromstring(tune_rates("Server <&> more", tried).svg).tag.endswith("svg")
+    assert ElementTree.fromstring(svg_file("Server <&> more", [], tune_charts(tried))).tag.endswith("svg")
