@@ -33,9 +33,9 @@ class Terminal(Console):
 
 
 def consoles_of_runs(console: Console) -> tuple[Console, Console]:
-    """Return the consoles of the live line and of the output of the runs, of which one is shown.
+    """Return the consoles of the display of a run and of the output of the runs, of which one is shown.
 
-    The output of a run would disturb the table of a bench. With -v, it replaces the live line.
+    The output of a run would disturb the table of a bench. With -v, it replaces the display.
     """
     quiet: Console = Terminal(quiet=True, force_terminal=False)
     return (quiet, console) if is_verbose() else (console, quiet)

@@ -57,6 +57,7 @@ def _percentiles(progress: Progress, _: Manifest, requests: RequestTable) -> Ite
     for name, values_ns, share in (
         ("ttft_p50_ms", ttft_ns, 0.5),
         ("ttft_p99_ms", ttft_ns, 0.99),
+        ("tpot_p50_ms", tpot_ns, 0.5),
         ("tpot_p99_ms", tpot_ns, 0.99),
     ):
         stated_ms = getattr(progress, name)

@@ -27,7 +27,7 @@ PHASES = {
     "warm-up": "warming up",
     "running": "running",
     "closing": "closing the logs",
-    "done": "done",
+    "done": "checking the result",
     "failed": "failed",
 }
 
@@ -55,6 +55,7 @@ class Progress:
     tokens_per_second: Amount = 0.0
     ttft_p50_ms: Amount | None = None
     ttft_p99_ms: Amount | None = None
+    tpot_p50_ms: Amount | None = None
     tpot_p99_ms: Amount | None = None
     ttft_limit_ms: Amount | None = None
     tpot_limit_ms: Amount | None = None

@@ -166,7 +166,8 @@ def _run_one(
     say(console, f"\naudit run {spec.label}")
     if keeper is not None:
         keeper.use(spec.engine)
-    execute_run(run_config, console, previous=previous, keeper=keeper, rows=spec.rows)
+    context = f"audit run {spec.label}"
+    execute_run(run_config, console, previous=previous, keeper=keeper, rows=spec.rows, context=context)
     run = RunArtifacts(RunDir(folder / spec.label), spec=spec)
     run.check_engaged()
     return run

@@ -1,24 +1,25 @@
-"""The running run of a bench: its live line, and its early end if it is saturated and the drain would take long."""
+"""The running run of a bench: its display, and its early end if it is saturated and the drain would take long."""
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from runs.bench.bench_record import OpenQueries
 from runs.numbers.load import ArrivalWindow, rise
-from runs.numbers.numbers import supported
 from runs.record.progress import Progress
 from runs.wording import clock, duration, milliseconds
 from scenarios.bench.ladder import PlannedBenchRun
-from scenarios.launch.display import Display, time_to_go_s
 from scenarios.launch.rate_watch import Stopped
+from scenarios.live.display import Display
+from scenarios.live.run_view import RunFollower, RunView
 
 PLAIN_INTERVAL_S = 30.0
 FIRST_SHARE = 1 / 3  # share of the arrivals' time in which the engine fills up
 FEWEST_BEATS = 4  # minimum number of heartbeats before saturation is checked
+SATURATED = "looks saturated"
 
 
 class LiveRun:
@@ -42,9 +43,13 @@ class LiveRun:
     ) -> None:
         self._spec, self._max_drain_s, self._then = spec, max_drain_s, then
         self._beats: list[tuple[float, int, int]] = []  # elapsed s, issued, completed
-        self._is_terminal = console.is_terminal
         self._display = Display(
-            console, name, now_s(), now_s=now_s, lines=self._lines, plain_interval_s=PLAIN_INTERVAL_S
+            console,
+            RunFollower(name, max_open=spec.concurrency),
+            now_s=now_s,
+            amended=self._amended,
+            plain=self._plain_lines,
+            plain_interval_s=PLAIN_INTERVAL_S,
         )
 
     def __enter__(self) -> "LiveRun":
@@ -107,27 +112,26 @@ class LiveRun:
             return 0.0
         return progress.outstanding * progress.elapsed_s / max(progress.completed, 1)
 
-    def _lines(self, name: str, progress: Progress, waited_s: float, stage_s: float) -> list[Text]:
-        # Plain lines show the warm-up, but no run, because they would stay between the lines of the table.
-        is_shown = not self._spec.number and (progress.phase in ("engine", "warm-up") or progress.completed)
-        if not self._is_terminal and not is_shown:
-            return []
-        if progress.phase != "running":
-            parts = [name, clock(waited_s), f"{progress.doing} ({duration(stage_s)})"]
-        else:
-            left_s = self._left_s(progress)
-            left = "" if left_s is None else f"{clock(left_s)} left"
-            open_queries = f"{min(progress.outstanding, self._spec.concurrency or progress.outstanding):,} open"
-            parts = [name, left, f"{progress.samples_per_second:,.4g}/s", open_queries]
-            times_ms = {"p50": progress.ttft_p50_ms, "p99": progress.ttft_p99_ms}
-            shown = {name: times_ms[name] for name in supported(progress.completed, *times_ms)}
-            if texts := [f"{name} {milliseconds(value)}" for name, value in shown.items() if value is not None]:
-                parts.append(f"TTFT {' '.join(texts)} ms")
-            parts.append("looks saturated" if self.looks_saturated else "")
-        return [Text("  ".join(part for part in parts if part), no_wrap=True, overflow="crop")]
+    def _amended(self, view: RunView, progress: Progress) -> RunView:
+        """Return the view with the time to the last response at the planned rate, and with a sign of saturation."""
+        if not view.is_timed:
+            return view
+        if self._spec.asked_qps is not None:
+            arrivals_s = self._spec.queries / self._spec.asked_qps - progress.elapsed_s
+            view = replace(view, left_s=max(arrivals_s, self._drain_s(progress)))
+        return replace(view, warnings=(*view.warnings, SATURATED)) if self.looks_saturated else view
 
-    def _left_s(self, progress: Progress) -> float | None:
-        if self._spec.asked_qps is None:
-            return time_to_go_s(progress)
-        arrivals_s = self._spec.queries / self._spec.asked_qps - progress.elapsed_s
-        return max(arrivals_s, self._drain_s(progress))
+    def _plain_lines(self, view: RunView) -> list[str]:
+        """Return the line of a warm-up. Lines of another run would stay between the lines of the table."""
+        is_shown = view.phase in ("engine", "warm-up") or (view.completed and view.phase != "done")
+        if self._spec.number or not is_shown:
+            return []
+        if not view.is_timed:
+            return [f"{view.name}  {clock(view.waited_s)}  {view.doing} ({duration(view.stage_s)})"]
+        left = [] if view.left_s is None else [f"{clock(view.left_s)} left"]
+        ttft = view.latencies[0]
+        values_ms = {"p50": ttft.p50_ms, "p99": ttft.p99_ms}
+        times = [f"{name} {milliseconds(value)}" for name, value in values_ms.items() if value is not None]
+        latency = [f"TTFT {' '.join(times)} ms"] if times else []
+        counts = [f"{view.completed_qps:,.4g}/s", f"{view.open_queries:,} open"]
+        return ["  ".join([view.name, *left, *counts, *latency, *[SATURATED] * self.looks_saturated])]

@@ -186,7 +186,7 @@ class _Run:
         folder.rename(discarded / stem)
         self._say(f"the earlier files of {run.name} are now in {discarded / stem}")
 
-    def _run(self, run: CampaignRun) -> None:
+    def _run(self, run: PlannedRun) -> None:
         """Start a run as `run` does, or an audit as `audit` does. The files of the run contain the result.
 
         The attestation of each run contains the digest of the preceding attestation of the campaign.
@@ -195,7 +195,8 @@ class _Run:
         if run.audit is not None:
             run_audit(run.audit, dict(run.values), self._console, previous=previous)
             return
-        execute_run(make_config(run.values), self._console, previous=previous)
+        context = f"run {self._runs.index(run) + 1} of {len(self._runs)}"
+        execute_run(make_config(run.values), self._console, previous=previous, context=context)
 
     def _close(self) -> ExitCode:
         """Report the missing runs; return the exit code."""

@@ -83,6 +83,11 @@ def document(command: str, exit_code: int, error: Ending | None) -> str:
     return json_printable(orjson.dumps(content, default=str).decode())
 
 
+def prints_json() -> bool:
+    """Return whether the output of the command in progress is JSON."""
+    return bool(_in_progress)
+
+
 def print_update(exit_code: int) -> None:
     """With `--json`, print the JSON object of a command in progress. The command prints its last object at its end."""
     for stream, command in _in_progress:

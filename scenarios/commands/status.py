@@ -1,8 +1,8 @@
 """The `status` command, which shows the state of runs in progress and finished runs."""
 
+import contextlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,11 +11,6 @@ from runs.files.writing import write_atomic
 from runs.processes.interrupts import pause
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, writing
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from scenarios.status.snapshot import StatusSnapshot
 
 EXAMPLES = (
     "show the runs in progress on this machine, and the runs in ./output: status",
@@ -49,32 +44,30 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, outpu
     """
     if interval is not None and math.isnan(interval):
         raise InputError(f"--interval {interval} is not a time", "give seconds, such as 2")
-    from scenarios.status.snapshot import as_json, snapshot_markdown, take_snapshot
+    from scenarios.live.terminal_block import TerminalBlock, is_live
+    from scenarios.status.run_blocks import RunBlocks
+    from scenarios.status.snapshot import as_json, lines, snapshot_markdown, take_snapshot
     from scenarios.terminal import Terminal
 
     console = Terminal()
-    terminal = console.is_terminal and not console.is_dumb_terminal
+    terminal = is_live(console) and not command_output.prints_json()  # The objects would break the block.
     pause_s = interval or (ON_A_TERMINAL_S if terminal else ELSEWHERE_S)
-    while True:
-        snapshot = take_snapshot(folders)
-        if output is not None:
-            with writing("--output", output):
-                write_atomic(output, snapshot_markdown(snapshot))
-        going_on = watch and snapshot.alive
-        command_output.put(**as_json(snapshot))
-        _show(console, snapshot, clear=watch and terminal)
-        if not going_on:
-            return snapshot.exit_code
-        command_output.print_update(snapshot.exit_code)
-        pause(pause_s)
-
-
-def _show(console: "Console", snapshot: "StatusSnapshot", clear: bool) -> None:
-    from scenarios.status.snapshot import lines
-
-    shown = lines(snapshot)
-    if clear:
-        console.clear()
-        shown = shown[-max(1, console.height - 1) :]  # runs in progress are at the end
-    for line in shown:
-        console.print(line, highlight=False, soft_wrap=not clear, no_wrap=clear, overflow="crop" if clear else None)
+    blocks = RunBlocks(console)
+    updated = TerminalBlock(console) if watch and terminal else None
+    with updated or contextlib.nullcontext():
+        while True:
+            snapshot = take_snapshot(folders)
+            if output is not None:
+                with writing("--output", output):
+                    write_atomic(output, snapshot_markdown(snapshot))
+            is_last = not (watch and snapshot.alive)
+            command_output.put(**as_json(snapshot))
+            shown = blocks.lines(snapshot) if terminal else lines(snapshot)
+            if updated is not None:
+                updated.show([] if is_last else shown)  # A low terminal shows the end: the runs in progress.
+            for line in shown if updated is None or is_last else ():
+                console.print(line, highlight=False, soft_wrap=True)
+            if is_last:
+                return snapshot.exit_code
+            command_output.print_update(snapshot.exit_code)
+            pause(pause_s)

@@ -45,6 +45,7 @@ from sut.request_writer import rescue_partial
 
 if TYPE_CHECKING:
     from compliance.accuracy.accuracy_verdict import AccuracyVerdict
+    from compliance.accuracy.scores import OnProgress
 
 
 @dataclass
@@ -162,9 +163,12 @@ AT_THE_END = Policy(
 
 
 def judge_run_files(
-    run: PreparedRun, hashing: "Future[dict[str, str]]", console: Console
+    run: PreparedRun, hashing: "Future[dict[str, str]]", console: Console, on_scored: "OnProgress"
 ) -> tuple[Manifest, RunOutcome]:
     """Check the files of a finished run; return the manifest to close, and the result.
+
+    Args:
+        on_scored: Called with the number of scored responses and the number of all responses.
 
     Raises:
         HarnessError: If files are missing or contradict each other.
@@ -184,7 +188,7 @@ def judge_run_files(
         raise verdict.error
     if verdict.contradictions:
         raise _FilesDisagree(evidence, verdict.contradictions)
-    scored = score_run(run, console) if run.plan.mode == "accuracy" else None
+    scored = score_run(run, on_scored) if run.plan.mode == "accuracy" else None
     verdict.findings += scored.findings if scored is not None else []
     write_result(run.run_dir, evidence.result)
     return manifest, RunOutcome(verdict.exit_code(), evidence.result, scored)
@@ -197,10 +201,8 @@ def _limits_ns(detail: DetailLog) -> dict[str, int]:
     return {name: detail.integer(f"requested_server_{name.lower()}_latency") for name in ("TTFT", "TPOT")}
 
 
-def score_run(run: PreparedRun, console: Console) -> "AccuracyVerdict":
+def score_run(run: PreparedRun, on_scored: "OnProgress") -> "AccuracyVerdict":
     """Score a run, compare it with the applicable target (if any), and write accuracy.json and accuracy.txt."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from compliance.accuracy.accuracy_files import write_reports
     from compliance.accuracy.accuracy_verdict import judge_scores as judge_scores
     from compliance.accuracy.metrics import metric_of
@@ -209,17 +211,14 @@ def score_run(run: PreparedRun, console: Console) -> "AccuracyVerdict":
     entries = read_accuracy_log(run.run_dir.accuracy_log, run.benchmark.accuracy_log_bytes)
     metric = metric_of(run.benchmark)
     targets, label = target_for(run)
-    columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("scoring", total=len(entries))
-        scores = score_accuracy_log(
-            metric,
-            entries,
-            run.dataset.targets,
-            load_tokenizer(run.plan.model_path).batch_decode,
-            expected_count=run.plan.sample_count,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    scores = score_accuracy_log(
+        metric,
+        entries,
+        run.dataset.targets,
+        load_tokenizer(run.plan.model_path).batch_decode,
+        expected_count=run.plan.sample_count,
+        progress=on_scored,
+    )
     verdict = judge_scores(metric, scores, targets, label)
     write_reports(run.run_dir, verdict)
     return verdict

@@ -18,12 +18,13 @@ from runs.files.reserve import DiskReserve
 from runs.processes.interrupts import critical, if_abandoned, raise_if_interrupted
 from runs.record.layout import RunDir
 from runs.record.new_run import free_directory, note_on_foreign_files
-from runs.record.progress import Progress
+from runs.record.progress import Progress, read_progress
 from scenarios.console import say
-from scenarios.launch.display import Display
 from scenarios.launch.run_config import RunConfig
 from scenarios.launch.run_page import write_run_page
 from scenarios.launch.supervisor import NO_ENGINE, EarlyRun
+from scenarios.live.display import Display
+from scenarios.live.run_view import RunFollower
 from scenarios.verbosity import is_verbose
 from sut.engines import engine_kind
 
@@ -79,20 +80,18 @@ def _failure_in_manifest(run: "PreparedRun") -> Iterator[None]:
             raise
 
 
-def _run(
-    process: EarlyRun, run: "PreparedRun", console: Console, started_s: float, watch: Callable[[Progress], None]
-) -> None:
-    """Execute the run in its process, and show its progress."""
+def _display(run: "PreparedRun", console: Console, started_s: float, context: str) -> Display:
     name = run.plan.scenario + (" accuracy" if run.plan.mode == "accuracy" else "")
     followed = run.run_dir.engine_log if is_verbose() else None
-    with Display(console, name, started_s, followed) as display:
+    return Display(console, RunFollower(name, context), started_s, followed=followed)
 
-        def on_progress(progress: Progress) -> None:
-            display(progress)
-            watch(progress)
 
-        engine = NO_ENGINE if run.plan.replicas else run.plan.engine
-        process.run(run.run_dir, engine, run.plan.environment, on_progress)
+def _run(process: EarlyRun, run: "PreparedRun", on_progress: Callable[[Progress], None]) -> None:
+    """Execute the run in its process, and pass on its heartbeats. After the last one, the run is verified."""
+    engine = NO_ENGINE if run.plan.replicas else run.plan.engine
+    process.run(run.run_dir, engine, run.plan.environment, on_progress)
+    if (last := read_progress(run.run_dir.progress)) is not None:
+        on_progress(last)
 
 
 def execute_run(
@@ -104,6 +103,7 @@ def execute_run(
     previous: Previous = lambda: None,
     keeper: "EngineKeeper | None" = None,
     rows: Sequence[int] | None = None,
+    context: str = "",
 ) -> "RunOutcome":
     """Prepare, execute and check one run, and print its closing summary.
 
@@ -114,6 +114,7 @@ def execute_run(
         previous: Returns the digest of the preceding attestation of the campaign.
         keeper: Keeps the engine for several runs, which are not eligible for submission.
         rows: Rows of the dataset that the run uses. Default: all rows.
+        context: The run as a part of a command with multiple runs, for the display.
 
     Raises:
         HarnessError: If the run was refused or did not finish; manifest.json and result.json state the reason.
@@ -145,21 +146,26 @@ def execute_run(
             run.notes.append(foreign)
         announce(run, console)
         raise_if_interrupted()
-        with contextlib.ExitStack() as record:
+        with _display(run, console, started_s, context) as display, contextlib.ExitStack() as record:
+
+            def on_progress(progress: Progress) -> None:
+                display(progress)
+                watch(progress)
+
             with critical():
                 manifest_writer.open_manifest(run)
                 record.enter_context(_failure_in_manifest(run))
                 reserve = record.enter_context(DiskReserve(run.run_dir.root, RESERVE_BYTES))
             hashing = manifest_writer.start_hashing(run)
-            _run(process, run, console, started_s, watch)
+            _run(process, run, on_progress)
             reserve.release()
-            manifest, outcome = manifest_writer.judge_run_files(run, hashing, console)
+            manifest, outcome = manifest_writer.judge_run_files(run, hashing, console, display.scored)
             raise_if_interrupted()
             with critical():  # A signal must not separate the manifest with status finished from its attestation.
                 manifest_writer.close_manifest(run, manifest, "finished", outcome.exit_code)
                 record.close()
                 seal_sha256 = attest_run(run.run_dir, manifest, signer, previous())
-        raise_if_interrupted()
-        page = write_run_page(run.run_dir)
+            raise_if_interrupted()
+            page = write_run_page(run.run_dir)
         closing_summary(console, run, manifest, outcome.result, outcome.accuracy, seal_sha256, page)
     return outcome

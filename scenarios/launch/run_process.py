@@ -141,6 +141,7 @@ class RunProcess:
                 progress.forecast_s = self._pace.forecast_s(progress.elapsed_s, progress.issued, progress.completed)
             progress.ttft_p50_ms = request_log.ttft.percentile_ms(50)
             progress.ttft_p99_ms = request_log.ttft.percentile_ms(99)
+            progress.tpot_p50_ms = request_log.tpot.percentile_ms(50)
             progress.tpot_p99_ms = request_log.tpot.percentile_ms(99)
         if self._lag is not None and (lag := self._lag.so_far()):
             progress.loop_lag = lag.model_dump()

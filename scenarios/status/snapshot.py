@@ -1,7 +1,7 @@
 """The state of runs and groups at one moment, as text, Markdown and JSON."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from rich.text import Text
 from runs.errors import ExitCode
 from runs.what_is import PathKind
 from runs.wording import duration, moment, printable
-from scenarios.launch.display import progress_lines, time_to_go_s
+from scenarios.live.plain_lines import plain_lines
+from scenarios.live.run_view import RunFollower, RunView, time_to_go_s
 from scenarios.status.find import NEEDED, find_in, find_running, without_runs
 from scenarios.status.state import GroupStatus, RunStatus, StateName, group_status, run_status
 
@@ -115,8 +116,20 @@ def _worth_showing(group: GroupStatus) -> list[GroupStatus | RunStatus]:
     return [*(audit for audit in group.audits if audit.exit_code or audit.alive), *runs]
 
 
-def lines(snapshot: StatusSnapshot) -> list[Text]:
-    """Return the text, with one to three lines per entry."""
+def view_of(run: RunStatus, follower: RunFollower) -> RunView | None:
+    """Return the view of a run whose queries are measured now; None for other runs."""
+    if run.state != "running" or run.progress is None or run.progress.phase != "running":
+        return None
+    waited_s = (time.time_ns() - (run.started_ns or 0)) / 1e9
+    return follower.view(run.progress, waited_s, time.monotonic())
+
+
+def lines(snapshot: StatusSnapshot, block_of: Callable[[RunStatus], list[Text]] = lambda _: []) -> list[Text]:
+    """Return the text, with the state and the details of each entry.
+
+    Args:
+        block_of: Returns the block of a run; empty: the run has plain lines.
+    """
     shown: list[Text] = []
     grouped = {member.root for group in snapshot.groups for member in (*group.audits, *group.runs)}
     for entry in snapshot.entries:
@@ -125,7 +138,9 @@ def lines(snapshot: StatusSnapshot) -> list[Text]:
         head.append(f"{entry.state:<12}", STYLES.get(entry.state, ""))
         head.append(printable(f"{_title(entry)}  {relative_text(entry.root)}"))
         shown.append(head)
-        shown += [Text(f"{indent}  {printable(text)}") for text in details(entry)]
+        block = block_of(entry) if isinstance(entry, RunStatus) else []
+        block = block or [Text(printable(text)) for text in details(entry)]
+        shown += [Text(f"{indent}  ").append_text(line) for line in block]
     if snapshot.left_out:
         shown.append(Text(f"and {snapshot.left_out} older runs; give the directory {DEFAULT_FOLDER} to list them"))
     shown = shown or [Text("no running or finished runs found")]
@@ -140,9 +155,8 @@ def details(entry: GroupStatus | RunStatus) -> list[str]:
     """Return the lines of an entry after the first line."""
     if isinstance(entry, GroupStatus):
         return [entry.text + (f" (process {entry.pid})" if entry.pid else "")]
-    if entry.state == "running" and entry.progress is not None and entry.progress.phase == "running":
-        waited_s = (time.time_ns() - (entry.started_ns or 0)) / 1e9
-        return [line.plain for line in progress_lines("", entry.progress, waited_s, 0)]
+    if (view := view_of(entry, RunFollower(""))) is not None:
+        return plain_lines(view)
     when = f"{moment(entry.seen_ns)}, {duration((time.time_ns() - entry.seen_ns) / 1e9)} ago: " if entry.seen_ns else ""
     return [f"{when if not entry.alive else ''}{entry.text}"]
 

@@ -16,7 +16,7 @@ from runs.mlperf_endpoints.layout import is_run_folder
 from runs.processes.lock_holder import holder_of
 from runs.record.group_end import read_end
 from runs.record.layout import BENCH_FILE, CampaignDir, RunDir
-from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
+from runs.record.progress import PHASES, SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
 from runs.record.tune_dir import TuneDir
 from runs.wording import counted
 from scenarios.status.find import DirectoryKind, FoundDir
@@ -165,13 +165,10 @@ def _not_closed(run: RunStatus, manifest: "Manifest") -> RunStatus:
     from runs.record.liveness import living_process, on_this_machine
 
     progress, is_here = run.progress, on_this_machine(manifest)
-    if progress is None:
-        doing, allowed_s = "importing the engine's code", SILENCE_STARTING_S
-    elif progress.phase == "done":
-        doing, allowed_s = "checking the result", float("inf")  # possibly minutes without a heartbeat
-    else:
-        doing = progress.doing
-        allowed_s = SILENCE_RUNNING_S if progress.phase == "running" else SILENCE_STARTING_S
+    doing = PHASES["importing"] if progress is None else progress.doing
+    # The check of the result possibly takes minutes without a heartbeat.
+    limits_s = {"running": SILENCE_RUNNING_S, "done": float("inf")}
+    allowed_s = limits_s.get("" if progress is None else progress.phase, SILENCE_STARTING_S)
     pid = living_process(manifest) if is_here else None
     if is_here and pid is None:
         cause = f"process {manifest.pid or manifest.parent_pid} ended (it was killed, or its disk was full)"

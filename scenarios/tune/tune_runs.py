@@ -119,7 +119,9 @@ class TuneRuns:
             keeper.stop()  # A confirmation run is like a run for a submission.
             keeper = None
         end_s = started_s + time_s
-        outcome_facts = self._run(make_config(values), run_dir, planned, end_s, keeper, may_fail=may_fail)
+        context = f"{step} {number} at {rate:g}/s"
+        config = make_config(values)
+        outcome_facts = self._run(config, run_dir, planned, end_s, keeper, context, may_fail=may_fail)
         record = TuneRun(
             step=step,
             number=number,
@@ -154,6 +156,7 @@ class TuneRuns:
         planned: RunCount,
         end_s: float,
         keeper: "EngineKeeper | None",
+        context: str,
         *,
         may_fail: bool,
     ) -> dict[str, Any]:
@@ -167,11 +170,12 @@ class TuneRuns:
         def on_progress(progress: Progress) -> None:
             if watch is not None:
                 watch(progress)
-            if time.monotonic() > end_s:
+            if progress.phase != "done" and time.monotonic() > end_s:
                 raise _TimeIsUp("stopped: the search's time is over")
 
         try:
-            return _of_result(execute_run(config, self.console, watch=on_progress, keeper=keeper).result)
+            run_outcome = execute_run(config, self.console, watch=on_progress, keeper=keeper, context=context)
+            return _of_result(run_outcome.result)
         except Stopped as stopped:
             assert watch is not None
             assert watch.tally is not None
@@ -201,7 +205,7 @@ class TuneRuns:
             self.set_unfinished_aside(root)
             values = {"target_qps": rate, "accuracy": True, "output_log_dir": root}
             config = make_config(applied(self.tune.values, options) | values)
-            execute_run(config, self.console, keeper=self.keeper)
+            execute_run(config, self.console, keeper=self.keeper, context=f"accuracy {number}")
             recorded = AccuracyRun(number=number, directory=root.name, options=options)
             self.journal.add(recorded)
         return place.root / recorded.directory
@@ -228,7 +232,7 @@ class TuneRuns:
         try:
             if self.keeper is not None:
                 self.keeper.engine_plan = self.prepared.plan  # plan of the probes' engine
-            result = execute_run(config, self.console, watch=watch, keeper=self.keeper).result
+            result = execute_run(config, self.console, watch=watch, keeper=self.keeper, context="estimate").result
             rate = result.reported.samples_per_second if result.reported else None
         except Stopped as stopped:
             rate, source = watch.samples_per_second, f"an Offline run, {stopped.message.partition(':')[0]}"

@@ -47,6 +47,16 @@ def test_a_changed_number_of_the_heartbeat_is_a_warning(field: str, tmp_path: Pa
     assert ("record-progress", "warning") in rules(run)
 
 
+@pytest.mark.parametrize(("factor", "is_contradicted"), [(0.99, False), (1.05, True), (0.95, True)])
+def test_a_wrong_p50_of_tpot_is_a_warning(factor: float, is_contradicted: bool, tmp_path: Path) -> None:
+    run = DummyRuns().copy(tmp_path / "run", "Server")
+    requests = RunEvidence(run).requests
+    assert requests is not None
+    times_ns = sorted(requests.tpot_ns())
+    set_at(run.progress, "tpot_p50_ms", float(factor * times_ns[len(times_ns) // 2] / 1e6))
+    assert (rules(run) == [("record-progress", "warning")]) == is_contradicted
+
+
 def test_verify_and_signoff_warn_of_a_forged_heartbeat(tmp_path: Path) -> None:
     run = DummyRuns().copy(tmp_path / "run", "Server")
     set_at(run.progress, "ttft_p99_ms", 0.1)

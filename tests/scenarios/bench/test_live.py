@@ -1,4 +1,4 @@
-"""The live line of a run, and its early end."""
+"""The display of a run of a bench, and its early end."""
 
 import io
 import time

@@ -50,6 +50,7 @@ class VirtualRuns:
         *,
         watch: Callable[[Progress], None] = lambda _: None,
         keeper: object = None,
+        context: str = "",
     ) -> Any:
         run = prepare(config)
         name = run.run_dir.root.name

@@ -1,0 +1,1 @@
+"""The display of runs in progress on a terminal."""
