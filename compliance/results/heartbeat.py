@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from compliance.judge.rule import OURS, decides
 from compliance.judge.verdict import Finding
-from compliance.results.log_arithmetic import CLOCK_S, contradicted
+from compliance.results.log_clock import CLOCK_S
+from compliance.results.log_contradictions import contradicted
 from compliance.results.run_evidence import RunEvidence
 from runs.loadgen.summary_log import Contradiction
 from runs.record.manifest import Manifest

@@ -12,14 +12,7 @@ from typing import Any
 from compliance.accuracy.accuracy_text import stated_score
 from compliance.judge.rule import OURS, RuleRow, check_of, decides
 from compliance.judge.verdict import Finding, compared
-from compliance.results.log_arithmetic import (
-    DURATION_FROM,
-    PRINTED,
-    TOKENS_FROM,
-    Formula,
-    duration_ns,
-    mean_output_tokens,
-)
+from compliance.results.log_numbers import DURATION_FROM, PRINTED, TOKENS_FROM, Formula, duration_ns, mean_output_tokens
 from compliance.results.run_claim import RunClaim
 from compliance.results.run_evidence import RunEvidence
 from runs.loadgen.detail_log import OF_ROUNDS, DetailLog

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compliance.judge.rule import OURS, RERUN, check_of, decides
 from compliance.judge.verdict import Finding, compared, stated
-from compliance.results.log_arithmetic import log_contradictions
+from compliance.results.log_contradictions import log_contradictions
 from compliance.results.logged_responses import as_recorded
 from compliance.results.run_evidence import RunEvidence
 from runs.loadgen.detail_log import DetailLog

@@ -7,7 +7,8 @@ from pathlib import Path
 from compliance.accuracy.accuracy_files import read_scores_record
 from compliance.judge.rule import OURS, RERUN, decides
 from compliance.judge.verdict import Finding
-from compliance.results.log_arithmetic import CLOCK_S, TEST_DATE, ZONES, contradicted, local_test_date
+from compliance.results.log_clock import CLOCK_S, TEST_DATE, ZONES, local_test_date
+from compliance.results.log_contradictions import contradicted
 from compliance.results.run_evidence import MODE_NAMES, RunEvidence
 from runs.attestation.attestation import read_attestation
 from runs.errors import HarnessError

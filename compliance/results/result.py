@@ -9,7 +9,8 @@ from pathlib import Path
 from compliance.judge.rule import Check, Need, check_of, decides
 from compliance.judge.verdict import Finding, Subject, compared
 from compliance.results.attestation_check import attested
-from compliance.results.log_arithmetic import log_contradictions, mean_output_tokens
+from compliance.results.log_contradictions import log_contradictions
+from compliance.results.log_numbers import mean_output_tokens
 from compliance.results.official_rules import round_of_seeds, tokens_as_in_accuracy
 from compliance.results.run_evidence import RunEvidence
 from compliance.results.same_system import LOGGED_PAIR, RECORDED_PAIR, unlike

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from compliance.judge.rule import OURS, RERUN, Rank, check_of, decides
 from compliance.judge.verdict import Finding, NotApplied, Subject, compared
-from compliance.results.log_arithmetic import log_contradictions
+from compliance.results.log_contradictions import log_contradictions
 from compliance.results.official_rules import tokens_as_in_accuracy
 from compliance.results.performance import rule_of
 from compliance.results.run_claim import RunClaim

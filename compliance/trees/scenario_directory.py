@@ -10,7 +10,7 @@ from typing import Self, cast
 from compliance.accuracy.accuracy_text import FIX, stated_hash, stated_score
 from compliance.judge.rule import OURS, Need, decides
 from compliance.judge.verdict import Finding, Subject, compared
-from compliance.results.log_arithmetic import mean_output_tokens
+from compliance.results.log_numbers import mean_output_tokens
 from compliance.results.run_claim import RunClaim, official_scenario, required_ms
 from compliance.results.run_evidence import MODE_NAMES, RunEvidence
 from compliance.trees.descriptions import mapped_benchmark

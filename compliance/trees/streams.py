@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from compliance.judge.rule import check_of, decides
 from compliance.judge.verdict import Finding, compared
-from compliance.results.log_arithmetic import CLOCK_S, PRINTED, contradicted
+from compliance.results.log_clock import CLOCK_S
+from compliance.results.log_contradictions import contradicted
+from compliance.results.log_numbers import PRINTED
 from compliance.trees.scenario_directory import TreeRun
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.summary_log import Contradiction

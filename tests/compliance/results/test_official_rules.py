@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from compliance.results.log_arithmetic import _completed
+from compliance.results.log_rates import _completed
 from compliance.results.official_rules import performance_limits, performance_seeds
 from compliance.results.run_evidence import RunEvidence
 from runs.benchmarks import BENCHMARKS

@@ -11,7 +11,7 @@ import pytest
 
 from compliance.accuracy.metrics import Scores
 from compliance.judge.text import text
-from compliance.results.log_arithmetic import detail_contradictions
+from compliance.results.log_contradictions import detail_contradictions
 from compliance.results.text import RESULT, TEXT_NAME
 from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import read_detail
