@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from compliance.accuracy.accuracy_files import ACCURACY_OUTCOMES, ScoresRecord, read_scores_record
+from compliance.accuracy.accuracy_files import ScoresRecord
+from compliance.accuracy.recorded_outcome import recorded_outcome
 from compliance.judge.verdict import Finding
 from compliance.report.ceiling import ceiling_rows
 from compliance.report.chart import Chart
@@ -20,7 +21,7 @@ from runs.errors import HarnessError, InputError
 from runs.numbers.numbers import LatencyNumbers, shows
 from runs.numbers.rederive import Derived, derive_numbers, time_per_output_token_ns
 from runs.numbers.result import RunNumbers, read_result
-from runs.record.engines.server_notes import doubtful_tokens, stated_verdict
+from runs.record.engines.server_notes import doubtful_tokens
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
@@ -47,10 +48,12 @@ class RunSection:
     charts: list[Chart]
     counts: list[tuple[str, str]]  # rows on tokens, finish reasons and replicas
     ceiling: list[tuple[str, str]]
+    is_changed: bool = False  # a record differs from the attestation
 
     @property
     def good(self) -> bool:
-        return not self.manifest.exit_code and not doubtful_tokens(self.manifest.observed.clients)
+        is_doubtful = self.is_changed or doubtful_tokens(self.manifest.observed.clients)
+        return not self.manifest.exit_code and not is_doubtful
 
 
 def run_section(root: Path, key: str, name: str) -> RunSection:
@@ -71,11 +74,9 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
     ]
     scores: list[dict[str, Any]] = []
     findings: list[Finding] = []
-    outcome = stated_verdict(result.verdict, manifest.observed)
-    if manifest.plan.mode == "accuracy":
-        record = read_scores_record(run_dir)
-        scores, below = score_rows(record)
-        outcome = ACCURACY_OUTCOMES[record.passed]
+    outcome = recorded_outcome(run_dir, manifest, result)
+    if outcome.scores is not None:
+        scores, below = score_rows(outcome.scores)
         reasons += below
         notes.append("the scores come from accuracy.json; `main.py verify` rescores the responses")
     else:
@@ -101,7 +102,8 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
         directory=root,
         manifest=manifest,
         result=result,
-        outcome=outcome,
+        outcome=outcome.text,
+        is_changed=outcome.is_changed,
         scores=scores,
         reasons=reasons,
         notes=notes,
@@ -136,11 +138,7 @@ def overview_of(root: Path) -> bytes:
     plan, observed = manifest.plan, manifest.observed
     version = manifest.engine.versions.get(plan.engine, "")
     title = f"{result.scenario} {plan.mode}, {Path(manifest.model.name).name}, {plan.engine} {version}".rstrip()
-    if result.verdict == "DONE":
-        outcome = ACCURACY_OUTCOMES[read_scores_record(run).passed]
-    else:
-        outcome = stated_verdict(result.verdict, observed)
-    title += f": {outcome}"
+    title += f": {recorded_outcome(run, manifest, result).text}"
     if not manifest.official:
         title += " (not eligible for submission)"
     lines = [str(result.load)] if result.load else []

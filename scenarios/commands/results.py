@@ -34,8 +34,8 @@ def results(folders: tuple[Path, ...], comma_separated: bool) -> ExitCode:
     """
     from scenarios.status.find import NEEDED, find_in, without_runs
     from scenarios.status.result_rows import as_csv, as_table, no_result, rows_of
+    from scenarios.status.run_kinds import run_status
     from scenarios.status.snapshot import DEFAULT_FOLDER
-    from scenarios.status.state import run_status
 
     folders = folders or (DEFAULT_FOLDER,)
     places = find_in(folders)

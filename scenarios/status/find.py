@@ -4,18 +4,16 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from runs.errors import InputError
-from runs.mlperf_endpoints.folder import EndpointsRun
-from runs.mlperf_endpoints.layout import VERDICT, is_run_folder
+from runs.mlperf_endpoints.layout import VERDICT
 from runs.record.group_end import NAME as ENDED
-from runs.record.layout import BENCH_FILE, CampaignDir, RunDir
+from runs.record.layout import BENCH_FILE, CampaignDir
 from runs.record.tune_dir import TuneDir
 from runs.what_is import PathKind, what_is
 from scenarios.curve.curve_dir import CurveDir
-
-DirectoryKind = Literal["campaign", "tune", "bench", "curve", "audit", "leg"]
+from scenarios.status.run_kinds import kind_of_run
+from scenarios.status.run_status import DirectoryKind
 
 DEEPEST = 7  # searched levels of directories; the audit runs of a campaign are at level 5
 NEEDED = "a directory with runs of this harness or of the MLPerf Endpoints client"
@@ -35,7 +33,7 @@ class FoundDir:
 
 
 def directory_kind(folder: Path) -> DirectoryKind | None:
-    """Return the kind of a directory from its files; None if it is unknown. An MLPerf Endpoints run is a run."""
+    """Return the kind of a directory from its files; None if it is unknown."""
     campaign, tune = CampaignDir(folder), TuneDir(folder)
     if campaign.configuration.is_file() or campaign.lock.is_file():
         return "campaign"
@@ -45,7 +43,7 @@ def directory_kind(folder: Path) -> DirectoryKind | None:
         return "bench"
     if CurveDir(folder).exists:
         return "curve"
-    if RunDir(folder).manifest.is_file() or (is_run_folder(folder) and not EndpointsRun(folder).only_audit):
+    if kind_of_run(folder) is not None:
         return "leg"
     if (folder / VERDICT).is_file():
         return "audit"

@@ -3,93 +3,34 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from compliance.accuracy.metrics import METRICS
-from runs.mlperf_endpoints.folder import EndpointsRun, Series
 from runs.numbers.load import Load
-from runs.numbers.numbers import measured_row, shows
 from runs.wording import milliseconds, moment, precise, printable
+from scenarios.status.run_status import LATENCIES, STATISTICS, Row, RunStatus
 from scenarios.status.snapshot import relative_text
-from scenarios.status.state import RunStatus
 
 SCORES = tuple(dict.fromkeys(form.name for metric in METRICS.values() for form in metric.forms))
-_LATENCIES, _STATISTICS = ("ttft", "tpot", "latency"), ("mean", "p50", "p90", "p99")
-
 _LOAD = tuple(field.name for field in fields(Load))
 
-Row = dict[str, Any]
 COLUMNS = (
     *("directory", "label", "started", "benchmark", "scenario", "mode", "outcome", "official", "engine", "model"),
     *("accelerators", "accelerator", "target_qps", "samples", "samples_per_second", "tokens_per_second"),
-    *(f"{name}_{statistic}_ms" for name in _LATENCIES for statistic in _STATISTICS),
+    *(f"{name}_{statistic}_ms" for name in LATENCIES for statistic in STATISTICS),
     *("ttft_limit_ms", "tpot_limit_ms", *SCORES, *_LOAD, "repeats"),
 )
 
 
 def row_of(run: RunStatus) -> Row:
-    """Return the numbers of a finished run by column name; None for a missing number."""
-    if run.endpoints is not None:
-        return _row_of_endpoints(run, run.endpoints)
-    manifest, result = run.manifest, run.result
-    assert manifest is not None
-    assert result is not None
-    reported, limits = result.reported, result.in_force
-    row: Row = {
-        "directory": str(run.root),
-        "label": manifest.asked.get("label"),
-        "started": moment(run.started_ns) if run.started_ns else None,
-        "benchmark": manifest.plan.loadgen_key,
-        "scenario": result.scenario,
-        "mode": manifest.plan.mode,
-        "outcome": run.text,
-        "official": manifest.official,
-        "engine": manifest.plan.engine,
-        "model": Path(manifest.model.name).name,
-        "accelerators": len(manifest.observed.accelerators),
-        "accelerator": next((str(accelerator.get("name")) for accelerator in manifest.observed.accelerators), None),
-        "target_qps": limits.target_qps if manifest.plan.mode == "performance" else None,
-        "samples": result.counts.samples,
-        "ttft_limit_ms": limits.ttft_limit_ns / 1e6 if limits.ttft_limit_ns else None,
-        "tpot_limit_ms": limits.tpot_limit_ns / 1e6 if limits.tpot_limit_ns else None,
-    }
-    if reported is not None:
-        row |= reported.flat(*(statistic for statistic in _STATISTICS if shows(statistic, result.counts.samples)))
-    if manifest.plan.mode == "accuracy":
-        row |= run.scores
-    if result.load is not None:
-        row |= asdict(result.load)
+    """Return the facts and numbers of a finished run by column; None for a missing value."""
+    started = moment(run.started_ns) if run.started_ns else None
+    row = {"directory": str(run.root), "started": started, "outcome": run.text, **run.row()}
     return {name: row.get(name) for name in COLUMNS}
-
-
-def _row_of_endpoints(status: RunStatus, run: EndpointsRun) -> Row:
-    """Return the numbers that the MLPerf Endpoints client reports."""
-    summary, config = run.summary, run.config
-    assert summary is not None
-    row: Row = dict.fromkeys(COLUMNS)
-    pattern = config.settings.load_pattern if config is not None else None
-    row |= {
-        "directory": str(status.root),
-        "scenario": status.what,
-        "mode": "performance",
-        "outcome": status.text,
-        "official": False,
-        "engine": "endpoint",
-        "model": Path(config.model_params.name).name if config is not None else None,
-        "target_qps": pattern.target_qps if pattern is not None else None,
-        "samples": summary.n_samples_completed,
-    }
-    parts: dict[str, Series] = {name: getattr(summary, name) for name in _LATENCIES}
-    times_ns = {
-        name: {"mean": part.avg, **{f"p{share}": part.percentiles.get(f"{share}.0") for share in (50, 90, 99)}}
-        for name, part in parts.items()
-    }
-    return row | measured_row(summary.qps, summary.tps, times_ns)
 
 
 def rows_of(runs: Sequence[RunStatus]) -> tuple[list[Row], list[Row]]:

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from scenarios.live.run_block import block_lines, signs_of
 from scenarios.live.run_view import RunFollower
+from scenarios.status.run_status import RunStatus
 from scenarios.status.snapshot import StatusSnapshot, lines, view_of
-from scenarios.status.state import RunStatus
 
 INDENT = 4  # columns before a block
 MIN_ROWS = 2

@@ -16,7 +16,8 @@ from runs.record.tune_dir import TuneDir
 from runs.wording import moment
 from scenarios.console import say
 from scenarios.status.find import NEEDED, FoundDir, directory_kind, find_in, without_runs
-from scenarios.status.state import RunStatus, run_status
+from scenarios.status.run_kinds import kind_of_run, run_status
+from scenarios.status.run_status import RunStatus
 from scenarios.tune.journal import read_tune
 
 PAGE_NAME = RunDir(Path()).page.name
@@ -34,7 +35,6 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     from compliance.report.page import render_page
     from compliance.report.report_page import make_page
     from compliance.report.run_section import overview_of
-    from runs.mlperf_endpoints.find_folders import run_folders
 
     places = find_in(folders)
     kind = directory_kind(first := folders[0].resolve())
@@ -43,12 +43,11 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     if kind in ("bench", "curve") and output is None:
         raise InputError(f"{folders[0]} has the page of a {kind}", "give --output FILE for the page of all runs")
     tunes, damaged = _tunings(places)
-    endpoints_folders = {path for folder in folders for path in run_folders(folder.resolve())}
-    runs = _runs(places)
+    runs, points = _runs(places)
     damaged += [f"{run.root}: {run.text}" for run in runs if run.state == "unattested"]
-    statuses = [run for run in runs if run.state == "finished" and run.root not in endpoints_folders]
-    without = () if endpoints_folders else without_runs(folders, places)
-    if not statuses and not tunes and not damaged and not endpoints_folders:
+    statuses = [run for run in runs if run.state == "finished"]
+    without = without_runs(folders, places)
+    if not statuses and not tunes and not damaged and not points:
         shown = f"{', '.join(map(str, folders))}: no finished run found"
         raise without[0].refused(NEEDED) if without else InputError(shown, "give a directory with finished runs")
     if output is not None and output.suffix == ".svg":
@@ -60,8 +59,8 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     named_runs = [
         (status.what if status.root == first else _name(status.root, first), status.root) for status in statuses
     ]
-    named_folders = [(_name(folder, first), folder) for folder in sorted(endpoints_folders)]
-    page = make_page(title, moment(time.time_ns()), named_runs, tunes, named_folders)
+    named_points = [(_name(folder, first), folder) for folder in sorted(points)]
+    page = make_page(title, moment(time.time_ns()), named_runs, tunes, named_points)
     page.left_out += damaged + [f"{place.path} {place.text}" for place in without]
     if not page.runs and not tunes and page.left_out and not page.points:
         raise InputError(page.left_out[0], f"check the files of the run with `{PROGRAM} verify`")
@@ -95,20 +94,23 @@ def _written(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def _runs(places: Sequence[FoundDir]) -> list[RunStatus]:
-    """Return the complete runs by start time; for a tuning, only the runs that confirm a rate."""
-    tunes = [place.root for place in places if place.kind == "tune"]
-    runs = [run_status(place.root) for place in places if place.kind == "leg"]
-    return sorted(
-        (
-            run
-            for run in runs
-            if run.state in ("finished", "unattested")
-            and run.manifest is not None
-            and (run.root.parent not in tunes or run.root.name.startswith("confirm-"))
-        ),
-        key=lambda run: run.started_ns or 0,
-    )
+def _runs(places: Sequence[FoundDir]) -> tuple[list[RunStatus], list[Path]]:
+    """Return the complete runs by start time, and the directories of the runs that are points of a curve.
+
+    Of a tuning, return only the runs that confirm a rate; of an audit, return no points.
+    """
+    tunes, audits = ([place.root for place in places if place.kind == kind] for kind in ("tune", "audit"))
+    directories = [place.root for place in places if place.kind == "leg"]
+    kinds = {root: kind for root in directories if (kind := kind_of_run(root)) is not None}
+    points = [root for root, kind in kinds.items() if kind.is_point and root.parent not in audits]
+    runs = [run_status(root) for root, kind in kinds.items() if not kind.is_point]
+    complete = [
+        run
+        for run in runs
+        if run.state in ("finished", "unattested")
+        and (run.root.parent not in tunes or run.root.name.startswith("confirm-"))
+    ]
+    return sorted(complete, key=lambda run: run.started_ns or 0), points
 
 
 def _tunings(places: Sequence[FoundDir]) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:

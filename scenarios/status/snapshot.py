@@ -14,7 +14,9 @@ from runs.wording import duration, moment, printable
 from scenarios.live.plain_lines import plain_lines
 from scenarios.live.run_view import RunFollower, RunView, time_to_go_s
 from scenarios.status.find import NEEDED, find_in, find_running, without_runs
-from scenarios.status.state import GroupStatus, RunStatus, StateName, group_status, run_status
+from scenarios.status.run_kinds import run_status
+from scenarios.status.run_status import GroupStatus, RunStatus, StateName
+from scenarios.status.state import group_status
 
 DEFAULT_FOLDER = Path("output")
 MAX_ENDED = 10  # maximum number of listed finished runs without a DIR argument

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from compliance.report.run_section import run_section
 from compliance.results.recorded_facts import recorded_dates, recorded_facts
 from compliance.results.run_evidence import RunEvidence
 from runs.attestation.statements import attest
@@ -19,6 +20,7 @@ from tests.support.files.editing import (
     edit_lines,
     read_records,
     reseal,
+    say_in_manifest,
     set_at,
     set_record,
 )
@@ -35,6 +37,16 @@ def printed(line: str) -> Forge:
     def change(run: RunDir) -> None:
         run.engine_log.write_text(f"{line}\n")
         reseal(run)
+
+    return change
+
+
+def printed_beside(line: str, configuration: dict[str, Any]) -> Forge:
+    """Return a change of the engine's log beside a configuration in the manifest."""
+
+    def change(run: RunDir) -> None:
+        say_in_manifest(run, **configuration)
+        printed(line)(run)
 
     return change
 
@@ -75,6 +87,14 @@ FORGERIES: dict[str, tuple[Forge, str]] = {
     ),
     "a warm-up that was too short": (recorded({"plan.warmup_prompts": 10_000}), "engine.warm_up.prompts is"),
     "the engine log of another run": (printed("(MainProcess pid=1) INFO vLLM"), "engine.log is from process 1"),
+    "an option that the engine printed with another value": (
+        printed_beside("Initializing a V1 LLM engine (v1) with config: dtype=torch.float16", {"dtype": "bfloat16"}),
+        "the engine printed dtype = float16",
+    ),
+    "hits of a prefix cache that was off": (
+        printed_beside("Prefix cache hit rate: 31.5%", {"enable_prefix_caching": False}),
+        "the engine printed a prefix cache hit rate of 31.5%",
+    ),
     "times of a closed loop": (requests_with(submit_ns=1), "requests.jsonl has submit_ns"),
     "a replica that was not planned": (requests_with(replica=3), "requests.jsonl has replica 3"),
     "a faster result.json": (result_with("reported.samples_per_second", 1e6), "reported.samples_per_second is 1000000"),
@@ -170,10 +190,18 @@ def test_other_scores_in_accuracy_json_contradict_the_responses(tmp_path: Path) 
     assert contradictions(run)[0].startswith("rouge1 is 99")
 
 
-def test_the_result_of_a_changed_record_is_marked(run: RunDir) -> None:
+@pytest.mark.parametrize("command", ["results", "status"])
+def test_the_result_of_a_changed_record_is_marked(run: RunDir, command: str) -> None:
     set_at(run.result, "reported.samples_per_second", 1e6)
-    shown = run_here("results", run.root)
+    shown = run_here(command, run.root)
     assert "VALID, but result.json changed since the attestation" in shown.stdout
+
+
+def test_the_page_of_a_changed_record_is_marked(run: RunDir) -> None:
+    set_at(run.result, "reported.samples_per_second", 1e6)
+    section = run_section(run.root, "run", "run")
+    assert section.outcome == "VALID, but result.json changed since the attestation"
+    assert not section.good
 
 
 def test_verify_reports_forged_facts_as_contradictions(run: RunDir) -> None:

@@ -11,8 +11,10 @@ from runs.bench.best_rate import best_rate
 from runs.bench.recomputed import recompute_bench
 from runs.bench.single_run import bench_of_run
 from runs.errors import ExitCode
+from runs.record.manifest import read_manifest
 from runs.what_is import what_is
 from tests.conftest import run_here
+from tests.support.files.editing import set_record
 from tests.support.runs.dummy_runs import DummyRuns
 from tests.support.runs.punctual import punctual_issue
 
@@ -23,7 +25,10 @@ __all__ = ["punctual_issue"]
 def bench(tmp_path: Path, punctual_issue: None) -> Path:
     """Return the directory of a bench with an Offline run and a Server run."""
     root, runs = tmp_path / "bench-before", DummyRuns()
-    places = [runs.copy(root / "runs" / name, scenario).root for name, scenario in RUNS.items()]
+    copies = [runs.copy(root / "runs" / name, scenario) for name, scenario in RUNS.items()]
+    options = read_manifest(copies[1].manifest).plan.engine_options
+    set_record(copies[0], {"plan.engine_options": options})  # the runs of a bench have one engine
+    places = [run.root for run in copies]
     records = [bench_of_run(place) for place in places]
     bench_runs = [
         record.runs[0].model_copy(update={"number": number, "run_dir": str(place.relative_to(root))})

@@ -23,8 +23,9 @@ from runs.record.observed import EngineSeen, ServerClient, TextResponses
 from runs.record.progress import read_progress, write_progress
 from scenarios.resumed import held
 from scenarios.status.find import find_in
+from scenarios.status.run_kinds import run_status
+from scenarios.status.run_status import GroupStatus
 from scenarios.status.snapshot import lines, snapshot_markdown, take_snapshot
-from scenarios.status.state import GroupStatus, run_status
 from tests.conftest import Finished, RunMain, StartMain, run_here
 from tests.support.files.editing import reseal
 from tests.support.processes import warm
