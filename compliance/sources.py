@@ -3,10 +3,11 @@
 They are imported by name, so that a command imports only the rules of its inputs.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from compliance.judge.text import TextLayout
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # The modules of the sources import this module.
     from compliance.results.scoring import ScoreSources
 
 CommandName = Literal["verify", "gate", "check", "submit", "signoff"]
+NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class VerdictRequest:
     """What the user requests of a command."""
 
     scores: "ScoreSources"  # dataset and model for rescoring
-    options: Sequence[str] = ()  # options on the command line, such as "--round"
+    options: Mapping[str, str] = field(default_factory=dict)  # on the command line: "--round" and its value, …
     official: bool = False  # True: official rules count for each run
     round: Round | None = None  # round whose rules and seeds apply; None: the round that the seeds name
     seed_sets: Path | None = None  # a newer seedset.yaml for MLPerf Endpoints
@@ -72,6 +74,7 @@ class Source(NamedTuple):
     reads: Callable[[Path], bool]
     refused: tuple[str, ...] = ()  # options that it cannot apply
     only: tuple[str, ...] = ()  # options that no other function of the command can apply
+    values: tuple[tuple[str, str], ...] = ()  # options that must have one value
 
 
 def _is_bench(path: Path) -> bool:
@@ -123,7 +126,7 @@ FUNCTIONS: dict[CommandName, tuple[str, tuple[Source, ...]]] = {
         (
             Source(
                 "compliance.signoff.client_runs:judge_client_runs", _ENDPOINTS, is_run_folder,
-                ("--ledger", "--timestamp-ca", "--key"),
+                ("--ledger", "--timestamp-ca", "--key"), values=(("--scope", "harness"),),
             ),
         ),
     ),
@@ -131,15 +134,15 @@ FUNCTIONS: dict[CommandName, tuple[str, tuple[Source, ...]]] = {
 
 
 def functions_for(
-    command: CommandName, paths: Sequence[Path], options: Sequence[str] = ()
+    command: CommandName, paths: Sequence[Path], options: Mapping[str, str] = NO_OPTIONS
 ) -> list[tuple[Callable[..., Any], list[Path]]]:
     """Return the functions that a command applies to paths, each with its paths. That for LoadGen comes first.
 
     Args:
-        options: Options on the command line.
+        options: Options on the command line, and their values.
 
     Raises:
-        InputError: If an option has no effect.
+        InputError: If an option has no effect, or a value that is not supported for a path.
     """
     loadgen, sources = FUNCTIONS[command]
     inputs_of = {source: list(dict.fromkeys(filter(source.reads, paths))) for source in sources}
@@ -147,6 +150,10 @@ def functions_for(
         if inputs and (refused := ", ".join(option for option in options if option in source.refused)):
             problem = f"{refused}: not supported for {inputs[0]}, which is from {source.name}"
             raise InputError(problem, f"remove {refused}")
+        for option, value in source.values if inputs else ():
+            if options.get(option, value) != value:
+                problem = f"{option} {options[option]}: not supported for {inputs[0]}, which is from {source.name}"
+                raise InputError(problem, f"use {option} {value}")
         if not inputs and (useless := ", ".join(option for option in options if option in source.only)):
             raise InputError(f"{useless}: only for {source.name}", f"remove {useless}")
     special = {path for inputs in inputs_of.values() for path in inputs}
@@ -160,11 +167,13 @@ def _imported(name: str) -> Callable[..., Any]:
     return getattr(import_module(module), function)  # type: ignore[no-any-return]
 
 
-def function_for(command: CommandName, paths: Sequence[Path], options: Sequence[str] = ()) -> Callable[..., Any]:
+def function_for(
+    command: CommandName, paths: Sequence[Path], options: Mapping[str, str] = NO_OPTIONS
+) -> Callable[..., Any]:
     """Return the function that a command applies to all paths.
 
     Raises:
-        InputError: If an option has no effect, or only some of the paths are from MLPerf Endpoints.
+        InputError: If `functions_for` raises it, or only some of the paths are from MLPerf Endpoints.
     """
     (function, inputs), *more = functions_for(command, paths, options)
     if more:

@@ -240,14 +240,14 @@ def _show_all(ctx: click.Context, _option: click.Parameter, is_set: bool) -> Non
         ctx.exit()
 
 
-def given_options() -> tuple[str, ...]:
-    """Return the options on the command line of the current command, such as "--round"."""
+def given_options() -> dict[str, str]:
+    """Return the options on the command line of the current command, such as "--round", and their values."""
     ctx = click.get_current_context()
-    return tuple(
-        option.opts[0]
+    return {
+        option.opts[0]: str(ctx.params.get(option.name))
         for option in ctx.command.params
         if option.name and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-    )
+    }
 
 
 class PathType(click.ParamType[Path]):

@@ -214,7 +214,6 @@ def check_directories(scope: SignOffScope, ref: Sequence[Path], cand: Sequence[P
         InputError: If a directory does not exist, or the scope does not accept it or the number of directories.
     """
     from compliance.sources import function_for
-    from runs.mlperf_endpoints.layout import is_run_folder
     from runs.what_is import what_is
 
     if not ref:
@@ -232,7 +231,4 @@ def check_directories(scope: SignOffScope, ref: Sequence[Path], cand: Sequence[P
         for path in paths:
             if not path.is_dir():
                 raise what_is(path).refused("a directory with runs", option)
-    if scope != "harness" and (folder := next(filter(is_run_folder, (*ref, *cand)), None)):
-        raise InputError(f"--scope {scope}: not supported for {folder}, which is from MLPerf Endpoints",
-                         "use --scope harness")  # fmt: skip
     function_for("signoff", (*ref, *cand), given_options())

@@ -44,12 +44,20 @@ def test_paths_of_two_kinds_are_refused_where_one_function_takes_all(client_run:
 def test_options_without_effect_on_client_runs_are_refused(
     command: CommandName, option: str, client_run: Path, loadgen_run: Path
 ) -> None:
-    assert functions_for(command, [loadgen_run], [option])
+    assert functions_for(command, [loadgen_run], {option: "x"})
     with pytest.raises(InputError, match=option):
-        functions_for(command, [client_run], ["--output", option])
+        functions_for(command, [client_run], {"--output": "x", option: "x"})
+
+
+def test_a_scope_that_needs_loadgen_is_refused_for_client_runs(client_run: Path, loadgen_run: Path) -> None:
+    assert functions_for("signoff", [loadgen_run], {"--scope": "patch"})
+    assert functions_for("signoff", [client_run], {"--scope": "harness"})
+    with pytest.raises(InputError, match=f"--scope patch: not supported for {client_run}") as refused:
+        functions_for("signoff", [client_run], {"--scope": "patch"})
+    assert refused.value.fix == "use --scope harness"
 
 
 def test_seed_sets_without_a_client_run_are_refused(client_run: Path, loadgen_run: Path) -> None:
-    assert functions_for("verify", [loadgen_run, client_run], ["--seed-sets"])
+    assert functions_for("verify", [loadgen_run, client_run], {"--seed-sets": "seedset.yaml"})
     with pytest.raises(InputError, match="--seed-sets"):
-        functions_for("verify", [loadgen_run], ["--seed-sets"])
+        functions_for("verify", [loadgen_run], {"--seed-sets": "seedset.yaml"})
