@@ -1,5 +1,6 @@
 """Search for runs in the given directories, and their grouping into results."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from compliance.results.result import Result
@@ -8,7 +9,7 @@ from runs.benchmarks import DIRECTORIES
 from runs.errors import HarnessError, InputError, SetupError
 from runs.harness import PROGRAM
 from runs.loadgen.detail_log import OF_ROUNDS
-from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun, finished_run
+from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun, require_finished
 from runs.record.layout import LOADGEN_LOGS, CampaignDir, RunDir
 from runs.rounds import ROUNDS
 from runs.what_is import what_is
@@ -18,7 +19,12 @@ _NEEDED = "a run directory, or a directory with LoadGen's logs or with performan
 _PARTS = {"performance/run_*": PERFORMANCE, "performance": PERFORMANCE, "accuracy": ACCURACY}
 
 
-def find_results(paths: list[Path], scenario: Scenario | None = None, only: str | None = None) -> list[Result]:
+def find_results(
+    paths: list[Path],
+    scenario: Scenario | None = None,
+    only: str | None = None,
+    read: Sequence[FinishedRun] = (),
+) -> list[Result]:
     """Group the runs in `paths` into results.
 
     A path is a run directory, a directory with `performance/run_1` and `accuracy`, or a campaign directory. A
@@ -28,18 +34,26 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
         paths: Paths from the command line.
         scenario: Claimed scenario. Default: from the manifest, otherwise from the limits in the log.
         only: PERFORMANCE or ACCURACY: omit runs of the other mode.
+        read: Runs that were read before. Their files are not read again.
 
     Raises:
         InputError: If a path has no logs, or no run is left to verify.
     """
     results: list[Result] = []
     seen: set[Path] = set()
+    read_runs = {run.dir.root: run for run in read}
     for path in (part for named_path in paths for part in campaign_results(named_path) or [named_path]):
         claimed = {part: mode for part, mode in _run_directories(path).items() if part.resolve() not in seen}
         directories = list(claimed)
         seen |= {part.resolve() for part in directories}
         try:
-            runs = [_known_run(RunDir(directory), scenario, mode) for directory, mode in claimed.items()]
+            runs = [
+                FinishedRun.of(read_runs[folder]) if folder in read_runs else FinishedRun(RunDir(folder), scenario)
+                for folder in directories
+            ]
+            for run in runs:
+                run.directory_mode = claimed[run.dir.root]
+                _require_supported(run)
         except HarnessError as error:  # a damaged run prevents only the verdict on its own result
             results.append(Result(path, directories, error=error))
             continue
@@ -49,7 +63,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
                     f"--scenario {scenario}: the scenario in {run.dir.root} is {run.detail.scenario}",
                     f"run without --scenario, or give a run of scenario {scenario}",
                 )
-        _add(results, [run for run in runs if only is None or run.claimed_mode == only], path)
+        _group(results, [run for run in runs if only is None or run.claimed_mode == only], path)
     if not results:
         wanted = {None: "", PERFORMANCE: "performance ", ACCURACY: "accuracy "}[only]
         raise InputError(f"no {wanted}run in {', '.join(map(str, paths))}", f"give the directory of a {wanted}run")
@@ -61,26 +75,25 @@ def campaign_results(path: Path) -> list[Path]:
     return [result.root for name, _, result in CampaignDir(path).results() if name in DIRECTORIES]
 
 
-def _known_run(run_dir: RunDir, scenario: Scenario | None, directory_mode: str | None) -> FinishedRun:
-    """Return the run in a directory, after a check that its LoadGen version and benchmark are supported.
+def _require_supported(run: FinishedRun) -> None:
+    """Check that a run can be verified, and that its LoadGen version and benchmark are supported.
 
     Raises:
+        HarnessError: If `require_finished` raises it.
         SetupError: If no supported round uses this LoadGen, or the path in a tree names an unsupported benchmark.
     """
-    places = run_dir.root.absolute().parts
+    places = run.dir.root.absolute().parts
     # A path in a tree contains results/SYSTEM/BENCHMARK.
     named = [name for above, name in zip(places, places[2:], strict=False) if above == "results"]
     foreign = {name for in_round in ROUNDS.values() for name in in_round.benchmarks} - set(DIRECTORIES)
-    if not run_dir.manifest.is_file() and (foreign_name := next((name for name in named if name in foreign), None)):
+    if not run.dir.manifest.is_file() and (foreign_name := next((name for name in named if name in foreign), None)):
         raise SetupError(
-            f"{run_dir.root} is a run of {foreign_name}, which verify does not support",
+            f"{run.dir.root} is a run of {foreign_name}, which verify does not support",
             f"check it with {PROGRAM} check REPOSITORY --round ROUND",
         )
-    run = finished_run(run_dir, scenario)
-    run.directory_mode = directory_mode
+    require_finished(run)
     if unknown := run.detail.unknown_version(OF_ROUNDS):
-        raise SetupError(f"{run_dir.detail}: {unknown}", "verify it with the tools of its own round")
-    return run
+        raise SetupError(f"{run.dir.detail}: {unknown}", "verify it with the tools of its own round")
 
 
 def _run_directories(path: Path) -> dict[Path, str | None]:
@@ -104,8 +117,11 @@ def _holds_run(path: Path) -> bool:
     return any((path / name).exists() for name in (*LOADGEN_LOGS, RunDir(path).manifest.name))
 
 
-def _add(results: list[Result], runs: list[FinishedRun], path: Path) -> None:
-    """Add the runs of a path. The first runs of both modes form a result; a single run joins a run of another path."""
+def _group(results: list[Result], runs: list[FinishedRun], path: Path) -> None:
+    """Add the runs of a path to the results.
+
+    The first runs of both modes form a result. A single run joins a run of another path.
+    """
     first: Result | None = None
     for run in runs:
         if first is not None and first.run(run.claimed_mode) is None:

@@ -15,10 +15,10 @@ from compliance.results.run_evidence import RunEvidence
 from compliance.results.scoring import ScoreSources, expect_scoring
 from compliance.signoff.signoff_verdict import SignOffDetails
 from runs.errors import HarnessError
-from runs.record.finished_run import ACCURACY, PERFORMANCE
+from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import RunDir
 from runs.record.liveness import unfinished
-from runs.record.manifest import Manifest, read_manifest
+from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 
 if TYPE_CHECKING:
@@ -160,22 +160,38 @@ class Unread(Subject):
     kind = "unread"
 
 
-def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Finding]]:
+@dataclass(frozen=True)
+class SignOffRequest:
+    """The directories to sign off, and what their runs are compared with."""
+
+    ref: Sequence[Path]
+    cand: Sequence[Path]
+    claim: "Claim"
+    sources: ScoreSources
+    trust: "Trust"
+    read: Sequence[FinishedRun] = ()  # runs in the directories that were read before
+
+
+def load(
+    paths: Sequence[Path], sources: ScoreSources | None = None, read: Sequence[FinishedRun] = ()
+) -> tuple[list[Evidence], list[Finding]]:
     """Read the runs in directories. Return them, and findings on runs that cannot be checked.
 
     Args:
         paths: run directories, or directories with performance/run_1 and accuracy in them.
         sources: model and dataset for scoring; the manifests name those that are not given.
+        read: runs in the directories that were read before; their files are not read again.
     """
     runs: list[Evidence] = []
     reasons: list[Finding] = []
     sources = sources or ScoreSources()
+    read_runs = {run.dir.root: run for run in read}
     for path in paths:
-        if crashed := _crashed(RunDir(path)):
+        if crashed := _crashed(read_runs.get(path) or FinishedRun(RunDir(path))):
             reasons.append(crashed)
             continue
         try:
-            results = find_results([path])
+            results = find_results([path], read=read)
         except HarnessError as error:
             reasons.append(stated("P-1/missing_raw", error.message, path))
             continue
@@ -188,11 +204,13 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
 
 
 @checks("G-10", ("crashed", "error", "crash of the run or its engine"))
-def _crashed(run: RunDir) -> Finding | None:
+def _crashed(run: FinishedRun) -> Finding | None:
     """Return a G-10 finding if the manifest shows that the run did not finish."""
     try:
-        manifest = read_manifest(run.manifest)
+        manifest = run.manifest
     except HarnessError:
+        return None
+    if manifest is None:
         return None
     if manifest.status == "finished" and manifest.error is None and manifest.exit_code in (0, 1):
         return None
@@ -200,7 +218,7 @@ def _crashed(run: RunDir) -> Finding | None:
         text = f"the run finished with exit code {manifest.exit_code} and the error {manifest.error}"
     else:
         text = f"{unfinished(manifest)}; exit code {manifest.exit_code}"
-    return stated("G-10/crashed", text, run.manifest, exit_code=manifest.exit_code)
+    return stated("G-10/crashed", text, run.dir.manifest, exit_code=manifest.exit_code)
 
 
 @checks(

@@ -1,8 +1,7 @@
 """Checks H: the runs of a result used one system and LoadGen's own load, and no cached responses."""
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -188,15 +187,15 @@ def _audited(evidence: Evidence, state: AuditState) -> Iterator[Finding]:
         text = f"queries of repeated samples in the output_caching audit: {fewest}, required: at least {unique}"
         yield stated("H-5/caching_audit_absent", text, state.record)
         return
-    violated = list(audit_problems(evidence, [run.dir.root for run in state.runs]))
+    violated = list(audit_problems(evidence, state.runs))
     yield from violated
     if state.result is not None and all(reason.severity != "error" for reason in violated):
         yield stated(_PASSED, f"re-evaluated: {state.result.reason}", state.record)
 
 
-def audit_problems(evidence: Evidence, runs: list[Path]) -> Iterator[Finding]:
+def audit_problems(evidence: Evidence, runs: Sequence[FinishedRun]) -> Iterator[Finding]:
     """Yield errors in the audit runs that belong to a performance run: in single runs and in the whole audit."""
-    loaded, reasons = load(runs, evidence.sources)
+    loaded, reasons = load([run.dir.root for run in runs], evidence.sources, runs)
     evidences = [evidence, *loaded]
     violated = [*reasons, *between_runs(evidences), *one_model(evidences), *one_bundle(evidences)]
     violated += [reason for audit_run in loaded for reason in run_proofs(audit_run)]

@@ -28,7 +28,7 @@ from compliance.signoff.baseline import (
 from compliance.signoff.changed_options import class_of, judge_changed_options
 from compliance.signoff.claim import Claim, attribution, claim_differs, claimed_numbers, unused_fields
 from compliance.signoff.coherence import coherent, correctness, one_model
-from compliance.signoff.evidence import Evidence, Sides, Unread, checks, load
+from compliance.signoff.evidence import Evidence, Sides, SignOffRequest, Unread, checks, load
 from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.provenance import (
@@ -52,6 +52,7 @@ from compliance.sources import function_for
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files.reading import read_object
 from runs.processes.time_limit import OutOfTime, within
+from runs.record.finished_run import FinishedRun
 
 MAX_PATCH_RUNS = 64  # maximum number of runs of a patch verdict, each of which is re-evaluated
 SIGN_OFF_LIMIT_S = 900.0  # time limit of a sign-off, which usually takes seconds
@@ -67,6 +68,7 @@ def sign_off(
     policy: OnFailure | None = None,
     sources: ScoreSources | None = None,
     trust: Trust | None = None,
+    read: Sequence[FinishedRun] = (),
     limit_s: float = SIGN_OFF_LIMIT_S,
 ) -> SignOff:
     """Return the verdict on a scope. Only raw files decide it.
@@ -80,9 +82,10 @@ def sign_off(
         sources: model and dataset for scoring; each run's manifest names those that are not given. A scorer does not
             score responses twice.
         trust: the reviewer's ledger, authorities and key.
+        read: runs in `ref` and `cand` that were read before; their files are not read again.
         limit_s: time limit; later the sign-off ends without a verdict.
     """
-    claim, judge_runs = claim or Claim(), function_for("signoff", (*ref, *cand))
+    claim, judge_runs = claim or Claim(), function_for("signoff", (*ref, *cand), {"--scope": scope})
     details = SignOffDetails(
         scope,
         noise_band_pct,
@@ -95,7 +98,8 @@ def sign_off(
 
     def work() -> SignOff:
         with with_scorer(sources) as (scored_with, _):
-            judged: SignOff = judge_runs(details, ref, cand, claim, scored_with, trust or Trust())
+            request = SignOffRequest(ref, cand, claim, scored_with, trust or Trust(), read)
+            judged: SignOff = judge_runs(details, request)
             return judged
 
     try:
@@ -113,18 +117,14 @@ def sign_off(
     return verdict
 
 
-def judge_sides(
-    details: SignOffDetails,
-    ref: Sequence[Path],
-    cand: Sequence[Path],
-    claim: Claim,
-    sources: ScoreSources,
-    trust: Trust,
-) -> SignOff:
+def judge_sides(details: SignOffDetails, request: SignOffRequest) -> SignOff:
     """Return the verdict on the runs of both sides."""
-    (reference, reasons), (candidate, more) = load(ref, sources), load(cand, sources)
+    (reference, reasons), (candidate, more) = (
+        load(paths, request.sources, request.read) for paths in (request.ref, request.cand)
+    )
     unread = [*map(Unread, (*reasons, *more))]
-    return judge(Sides(details, reference, candidate, claim, sources, trust, unread), POLICY)
+    sides = Sides(details, reference, candidate, request.claim, request.sources, request.trust, unread)
+    return judge(sides, POLICY)
 
 
 def _measured(sides: Sides) -> Iterator[Finding]:

@@ -397,7 +397,8 @@ def judge_results(request: SubmitRequest, candidates: list[Candidate], say: Call
 
 def sign_off_runs(candidates: Sequence[Candidate], sources: ScoreSources) -> SignOff:
     """Sign off all runs together."""
-    return judge_runs("bundle", _directories(candidates), sources=sources)
+    read = [run for candidate in candidates for run in candidate.result.parts]
+    return judge_runs("bundle", _directories(candidates), sources=sources, read=read)
 
 
 def unsigned_audits(candidates: Sequence[Candidate], sources: ScoreSources) -> Iterator[Finding]:
@@ -406,7 +407,7 @@ def unsigned_audits(candidates: Sequence[Candidate], sources: ScoreSources) -> I
         performance = candidate.result.performance
         for audit in candidate.audits.values():
             assert performance is not None  # a result without a performance run was refused before
-            for problem in audit_problems(Evidence.of(performance, sources=sources), [audit.dir.root]):
+            for problem in audit_problems(Evidence.of(performance, sources=sources), [audit.finished_run]):
                 fix = "repeat the audit"
                 yield compared(
                     problem.rule,

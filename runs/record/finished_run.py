@@ -124,36 +124,40 @@ def _exists(path: Path) -> bool:
 
 
 def finished_run(run_dir: RunDir, scenario_override: Scenario | None = None) -> FinishedRun:
-    """Return the run in a directory, if it can be verified.
-
-    Raises:
-        ExecutionError, InputError: If `complete_run` raises it.
-        NotAttestedError: If the run is of this harness, and has no attestation.
-    """
-    run = complete_run(run_dir, scenario_override)
-    if run.manifest is not None and not run_dir.seal.exists():
-        raise NotAttestedError(run_dir)
+    """Return the run in a directory, if it can be verified: see `require_finished`."""
+    run = FinishedRun(run_dir, scenario_override)
+    require_finished(run)
     return run
 
 
-def complete_run(run_dir: RunDir, scenario_override: Scenario | None = None) -> FinishedRun:
-    """Return the run in a directory, with or without an attestation.
+def require_finished(run: FinishedRun) -> None:
+    """Check that a run can be verified.
+
+    Raises:
+        ExecutionError, InputError: If `require_complete` raises it.
+        NotAttestedError: If the run is of this harness, and has no attestation.
+    """
+    require_complete(run)
+    if run.manifest is not None and not run.dir.seal.exists():
+        raise NotAttestedError(run.dir)
+
+
+def require_complete(run: FinishedRun) -> None:
+    """Check that a run has the logs of a finished run, with or without an attestation.
 
     Raises:
         ExecutionError: If the run did not finish, or a log of LoadGen is missing.
         InputError: If its manifest or detail log is damaged, or of an unsupported mode or scenario.
     """
-    run = FinishedRun(run_dir, scenario_override)
     if run.manifest is not None and run.manifest.status != "finished":
-        raise ExecutionError(f"{run_dir.root}: {unfinished(run.manifest)}", "rerun")
-    for path in (run_dir.detail, run_dir.summary):
+        raise ExecutionError(f"{run.dir.root}: {unfinished(run.manifest)}", "rerun")
+    for path in (run.dir.detail, run.dir.summary):
         if not path.is_file():
             text = f"{path} is missing: LoadGen did not finish, or the copy is incomplete"
             raise ExecutionError(text, path=path, missing=True)
     if run.mode not in (PERFORMANCE, ACCURACY):
-        raise InputError(f"{run_dir.detail}: the mode was {run.mode[:40]!r}", f"use a {PERFORMANCE} or {ACCURACY} run")
+        raise InputError(f"{run.dir.detail}: the mode was {run.mode[:40]!r}", f"use a {PERFORMANCE} or {ACCURACY} run")
     _ = run.scenario, run.benchmark
-    return run
 
 
 def log_hashes(run: RunDir) -> dict[str, str]:

@@ -101,14 +101,14 @@ def _sign(folders: tuple[Path, ...], signing_key: Path | None) -> list[dict[str,
     """Sign the complete runs without an attestation below directories; return the runs and the new attestations."""
     from runs.attestation.signing_key import load_signer
     from runs.attestation.statements import attest_run, last_statement, unattested_runs
-    from runs.record.finished_run import complete_run
+    from runs.record.finished_run import FinishedRun, require_complete
     from runs.record.layout import campaign_of
     from runs.record.manifest import read_manifest
 
     signer, signed = load_signer(signing_key), []
     for folder in folders:
         for run in unattested_runs(folder):
-            complete_run(run)
+            require_complete(FinishedRun(run))
             campaign = campaign_of(run.root)
             previous = last_statement(campaign.root) if campaign is not None else None
             digest = attest_run(run, read_manifest(run.manifest), signer, previous)

@@ -309,7 +309,9 @@ def test_patches_are_reevaluated_with_the_sources_of_the_bundle(
         patches.append(PatchVerdict(lever=lever, verdict_file=tmp_path / f"{lever}.json"))
     used: list[ScoreSources] = []
     load = judge.load
-    monkeypatch.setattr(judge, "load", lambda paths, sources: (used.append(sources), load(paths, sources))[1])
+    monkeypatch.setattr(
+        judge, "load", lambda paths, sources, read: (used.append(sources), load(paths, sources, read))[1]
+    )
     scorings.clear()
     claim, score_sources = Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches), ScoreSources(model_path="bytes")
     verdict = sign_off("bundle", ref, cand, claim, sources=score_sources)

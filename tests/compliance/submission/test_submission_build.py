@@ -156,11 +156,12 @@ def test_the_v5_1_layout_has_a_measurements_directory(
     }
 
 
-def test_a_submission_without_sign_off_reads_each_file_of_a_run_once(
-    build: Submit, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("division", ["closed", "open"])  # only the closed division requires a sign-off
+def test_each_file_of_a_submitted_run_is_read_once(
+    build: Submit, monkeypatch: pytest.MonkeyPatch, division: str
 ) -> None:
     reads = count_reads(monkeypatch)
-    assert build(division="open").all_findings == []
+    assert build(division=division).all_findings == []
     of_runs = {(name, path): count for (name, path), count in reads.items() if "audit" not in path.parts}
     assert {name for name, _ in of_runs} >= {"read_detail", "read_summary", "read_request_table", "read_accuracy_log"}
     assert {key for key, count in of_runs.items() if count > 1} == set()
