@@ -47,12 +47,12 @@ _import_packages()
 from runs.errors import HarnessError, InputError, error_of  # noqa: E402
 
 if TYPE_CHECKING:
-    from compliance.judge.verdict import Verdict as InternalVerdict
+    from compliance.judge.verdict import Verdict
     from runs.record.finished_run import FinishedRun
 
 __all__ = [
-    "HarnessError", "Run", "Verdict", "ab", "check_tree", "open_run", "read_bench", "read_detail_log", "read_requests",
-    "rederive", "rules", "run", "verify",
+    "HarnessError", "Run", "VerdictSummary", "ab", "check_tree", "open_run", "read_bench", "read_detail_log",
+    "read_requests", "rederive", "rules", "run", "verify",
 ]  # fmt: skip
 Location = str | PathLike[str]
 
@@ -82,7 +82,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictSummary:
     """The verdict on a result or a tree.
 
     Attributes:
@@ -169,7 +169,7 @@ def rederive(directory: Location) -> dict[str, Any]:
     return derive_result(run, scenario=run.scenario).model_dump(mode="json")
 
 
-def verify(*directories: Location, official: bool = False, in_round: str | None = None) -> list[Verdict]:
+def verify(*directories: Location, official: bool = False, in_round: str | None = None) -> list[VerdictSummary]:
     """Verify results from their logs, as `main.py verify` does; write nothing. Return one verdict for each result.
 
     A damaged log gives the outcome ERROR.
@@ -190,10 +190,10 @@ def verify(*directories: Location, official: bool = False, in_round: str | None 
 
     with with_scorer(None) as (scores, _):
         request = VerdictRequest(scores, official=official, round=None if in_round is None else _round(in_round))
-        return [_verdict(case.judge()) for case in find("verify", list(map(Path, directories)), request)]
+        return [_summary(case.judge()) for case in find("verify", list(map(Path, directories)), request)]
 
 
-def check_tree(tree: Location, in_round: str = "v6.1") -> Verdict:
+def check_tree(tree: Location, in_round: str = "v6.1") -> VerdictSummary:
     """Check a submission tree by the rules of a round, as `main.py check` does. `tree` contains closed/ or open/.
 
     `tree` can also be run directories of the MLPerf Endpoints client, or a submission of them.
@@ -209,7 +209,7 @@ def check_tree(tree: Location, in_round: str = "v6.1") -> Verdict:
     from compliance.sources import VerdictRequest, find
 
     (case,) = find("check", [Path(tree)], VerdictRequest(ScoreSources(), round=_round(in_round)))
-    return _verdict(case.judge())
+    return _summary(case.judge())
 
 
 def rules() -> dict[str, dict[str, Any]]:
@@ -291,8 +291,8 @@ def _round(name: str) -> Any:
     return ROUNDS[name]
 
 
-def _verdict(verdict: "InternalVerdict[Any]") -> Verdict:
+def _summary(verdict: "Verdict[Any]") -> VerdictSummary:
     from compliance.judge.record import finding_record, record
 
     findings = [finding_record(finding) for member in (verdict, *verdict.parts) for finding in member.findings]
-    return Verdict(verdict.outcome, int(verdict.exit_code()), verdict.reasons, findings, record(verdict))
+    return VerdictSummary(verdict.outcome, int(verdict.exit_code()), verdict.reasons, findings, record(verdict))
