@@ -129,6 +129,7 @@ class BenchDetails:
     label: str = ""
     status: str = ""
     runs: list[BenchRun] = field(default_factory=list)  # with the recomputed numbers
+    stated: list[str] = field(default_factory=list)  # parts of bench.json that no run records
 
     def as_json(self, verdict: "BenchVerdict", common: dict[str, Any]) -> dict[str, Any]:
         return common | {
@@ -141,6 +142,7 @@ class BenchDetails:
             "directories": [self.directory],
             "parts": [record(part) for part in verdict.parts],
             "runs": [run.model_dump(mode="json") for run in self.runs],
+            "not_recorded": self.stated,
         }
 
     def hashes(self) -> dict[str, Any]:
@@ -157,7 +159,8 @@ BenchVerdict = Verdict[BenchDetails]
 def _details(bench: BenchEvidence, _: BenchVerdict) -> BenchDetails:
     if bench.record is None:
         return BenchDetails(str(bench.folder))
-    return BenchDetails(str(bench.folder), bench.record.label, bench.record.status, bench.recomputed.record.runs)
+    stated, recomputed = bench.record, bench.recomputed
+    return BenchDetails(str(bench.folder), stated.label, stated.status, recomputed.record.runs, recomputed.stated)
 
 
 _CHECKS = (check_of(_contradictions),)
@@ -192,6 +195,8 @@ def _head(verdict: BenchVerdict) -> Iterator[str]:
         load = f"{run.kind} {run.concurrency}" if run.concurrency is not None else load
         rate = "" if run.done_qps is None else f", {run.done_qps:.4g} queries/s completed"
         yield f"  run {run.number}, {load}: {run.verdict}{rate}"
+    if details.stated:
+        yield f"stated in {BENCH_FILE}, recorded by no run: {', '.join(details.stated)}"
 
 
 def _title(verdict: BenchVerdict) -> tuple[str, ...]:

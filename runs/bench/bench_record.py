@@ -141,6 +141,12 @@ class Limits(_Part):
         return ", ".join(f"{name} {value:g} ms" for name, value in parts if value is not None)
 
 
+def limits_text(limits: Limits | None) -> str:
+    """Return limits as the condition "limits" states them."""
+    limits_ms = limits.model_dump(exclude_none=True) if limits else {}
+    return ",".join(f"{name}={value!r}" for name, value in limits_ms.items()) or "none"
+
+
 class Best(_Part):
     """The best rate within the limits: at least `low`, below `high`; None without such a rate."""
 

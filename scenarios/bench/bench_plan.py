@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runs.bench.bench_record import BenchRecord, Fact, Limits
+from runs.bench.bench_record import BenchRecord, Fact, Limits, limits_text
 from runs.benchmark import Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
 from scenarios.bench.ladder import LONGEST_S, LadderPlan, LoadStep
@@ -61,11 +61,6 @@ class Bench:
         """Return the other options that --like and a continued bench reuse."""
         path = self.options.dataset_path
         return {"seed": self.seed, "dataset_path": str(path.resolve()) if path else None}
-
-
-def limits_text(limits: Limits | None) -> str:
-    limits_ms = limits.model_dump(exclude_none=True) if limits else {}
-    return ",".join(f"{name}={value!r}" for name, value in limits_ms.items()) or "none"
 
 
 def benchmark_of(values: Mapping[str, Any], scenario: Scenario) -> Benchmark:

@@ -20,7 +20,7 @@ from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.conftest import run_here
 from tests.signoff.forge.faults import drop_processes
-from tests.support.files.editing import edit_lines, reseal, set_at
+from tests.support.files.editing import edit_lines, reseal, set_at, set_record
 from tests.support.once import make_once
 from tests.support.processes import warm
 
@@ -116,6 +116,18 @@ def without_numbers(folder: Path) -> None:
     set_at(folder / BENCH_FILE, "runs.0", kept)
 
 
+def faster_system(folder: Path) -> None:
+    """A later run has another engine option, which the conditions of the bench do not state, and is signed again."""
+    run = RunDir(folder / value_at(folder, "runs.1.run_dir"))
+    set_record(run, {"plan.engine_options.slots": 512, "engine.configuration.slots": 512, "asked.dummy_slots": 512})
+    set_at(folder / BENCH_FILE, "runs.1.seal_sha256", read_attestation(run).digest)
+
+
+def other_limits_in_the_conditions(folder: Path) -> None:
+    limits = f"{value_at(folder, 'conditions.equal.limits')},e2el=9000.0"
+    set_at(folder / BENCH_FILE, "conditions.equal.limits", limits)
+
+
 def points_with_other_rates(folder: Path) -> None:
     points = folder / POINTS
     points.write_text(points.read_text().replace(",within,", ",measured,"))
@@ -148,6 +160,10 @@ FORGERIES: dict[str, tuple[Callable[[Path], None], BenchAspect, str]] = {
     "a hidden engine option": (
         with_fact("engine_options.slots", None), "conditions", "engine_options.slots = 256 is missing in bench.json"
     ),
+    "a later run of another system": (faster_system, "conditions", "run 2: engine_options.slots is 256 in bench.json"),
+    "more accelerators": (replaced("accelerators", 8), "conditions", "accelerators is 8 in bench.json, and 0 in"),
+    "another tokenizer": (replaced("tokenizer", "/models/other"), "conditions", "tokenizer is /models/other in"),
+    "other limits in the conditions": (other_limits_in_the_conditions, "summary", "e2el=9000.0 in the conditions"),
     "an entry less": (without_the_first_entry, "runs", "a complete run without an entry in bench.json"),
     "a copy as the second run at the best rate": (best_rate_as_a_copy, "runs", "runs 2 and 3 have one attestation"),
     "a changed run with a new signature": (run_signed_again, "numbers", "run 1: ttft.mean is"),
@@ -200,6 +216,14 @@ def test_a_forged_bench_ends_without_a_verdict(name: str, folder: Path) -> None:
     verdict = verify_bench(folder)
     assert f"bench-{aspect}" in {finding.rule for finding in verdict.findings}
     assert verdict.exit_code() == ExitCode.FAILED
+
+
+def test_parts_that_no_run_records_are_listed(folder: Path) -> None:
+    set_at(folder / BENCH_FILE, "metadata", {"machine": "another"})
+    verdict = verify_bench(folder)
+    assert {"command", "metadata", "duration_s", "seed"} <= set(verdict.details.stated)
+    assert not {"engine", "engine_options.slots", "sampling.max_tokens"} & set(verdict.details.stated)
+    assert text(verdict, BENCH).splitlines()[-1].startswith("stated in bench.json, recorded by no run: command, ")
 
 
 def test_a_bench_with_a_removed_run_directory_is_not_verified(folder: Path) -> None:
