@@ -222,6 +222,7 @@ class Round:
     split_tree: bool
     other_table: RoundTable | None = field(default=None, compare=False)  # replaces the round's table
     table_round: str = ""  # later round whose table applies, as far as it is valid; empty: the round itself
+    ended_audits: tuple[str, ...] = ()  # audits of the round that the later round does not have
 
     @property
     def table(self) -> RoundTable:
@@ -268,6 +269,7 @@ _V4_1 = Round(
     Seeds(3066443479025735752, 10688027786191513374, 14962580496156340209),
     split_tree=True,
     table_round="v5.0",
+    ended_audits=("TEST05",),  # [checker: tag v4.1, test_list; removed 2024-11-15]
 )
 TREE_ROUNDS: Mapping[str, Round] = ChainMap(ROUNDS, {_V4_1.name: _V4_1})
 # The round whose settings are compiled into the installed LoadGen.

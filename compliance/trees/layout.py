@@ -6,6 +6,7 @@ import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path, PurePath
 
 from compliance.audits.discovery import AUDITS
@@ -33,12 +34,18 @@ _OFFICIAL_NAMES = {
     for name in (*DIVISIONS, *_SCENARIOS, *AUDIT_FOLDERS, "systems", "results", "measurements", "compliance",
                  "performance", "accuracy", "run_1")
 }  # fmt: skip
-# Names of logs and audit texts, and their paths in the scenario directory, by part of the tree ("": one part).
+# Names of logs and audit texts, and the places of the runs.
 _EVIDENCE = re.compile(rf"{'|'.join(map(re.escape, LOADGEN_LOGS))}|accuracy\.txt|verify_\w+\.txt")
 _RUN = rf"performance/(run_1|ranging)/({'|'.join(LOADGEN_LOGS)})|accuracy/({'|'.join(LOADGEN_LOGS)}|accuracy\.txt)"
-_AUDIT = rf"({'|'.join(AUDIT_FOLDERS)})/({_RUN}|{'|'.join(LOADGEN_LOGS)}|verify_\w+\.txt)"
-_PLACES = {"results": re.compile(_RUN), "compliance": re.compile(_AUDIT), "": re.compile(f"{_RUN}|{_AUDIT}")}
 MAX_NAMED = 4  # maximum number of files that a finding names per directory
+
+
+@cache
+def _places(ended_audits: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
+    """Return the patterns of the places of evidence in a scenario directory, by part of the tree ("": one part)."""
+    names = "|".join((*AUDIT_FOLDERS, *ended_audits))
+    audit = rf"({names})/({_RUN}|{'|'.join(LOADGEN_LOGS)}|verify_\w+\.txt)"
+    return {"results": re.compile(_RUN), "compliance": re.compile(audit), "": re.compile(f"{_RUN}|{audit}")}
 
 
 @dataclass
@@ -158,6 +165,7 @@ def check_layout(tree: Tree, contents: Contents) -> Iterator[Finding]:
     """
     twins = Counter((path.parent, path.name.lower()) for path in contents.folders)
     parts_of_results = ("results", "compliance") if tree.round.split_tree else ("results",)
+    places = _places(tree.round.ended_audits)
     for path in contents.folders:
         parts = path.relative_to(tree.root).parts
         official = _OFFICIAL_NAMES.get(path.name.lower(), path.name)
@@ -178,7 +186,7 @@ def check_layout(tree: Tree, contents: Contents) -> Iterator[Finding]:
             continue
         if len(parts) < 5 or parts[2] not in parts_of_results:
             misplaced[tree.root.joinpath(*parts[: min(3, len(parts) - 1)])].append(path)
-        elif not _PLACES[parts[2] if tree.round.split_tree else ""].fullmatch("/".join(parts[6:])):
+        elif not places[parts[2] if tree.round.split_tree else ""].fullmatch("/".join(parts[6:])):
             misplaced[path.parent].append(path)
     for folder in sorted({path.parent for path in contents.files if path.name == EVENTS}):
         if is_run_folder(folder):

@@ -124,6 +124,15 @@ def test_seeds_of_an_old_round_are_accepted_in_its_trees(tree: Tree) -> None:
     assert not {"perf-seeds", "accuracy-seeds"} & rules(check_submission_tree(tree.root, in_round))
 
 
+def test_an_ended_audit_is_known_in_the_trees_of_its_round(tree: Tree) -> None:
+    text = tree.audit(next(tree.places()), "TEST05") / "verify_performance.txt"
+    text.parent.mkdir(parents=True)
+    text.write_text("TEST PASS\n")
+    assert "tree-unknown" in rules(check_submission_tree(tree.root, SHORT))
+    in_round = replace(SHORT, ended_audits=TREE_ROUNDS["v4.1"].ended_audits)
+    assert rules(check_submission_tree(tree.root, in_round)) == set()
+
+
 def test_an_optional_score_may_be_missing(tree: Tree) -> None:
     optional = {"targets": {"any": {"mAP": {"low": None, "high": 1.0}}}}
     assert rules(check_submission_tree(tree.root, short_round(**optional))) == set()
