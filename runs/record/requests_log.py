@@ -133,11 +133,6 @@ class RequestTable:
         return times_ns
 
 
-def encode_line(record: RequestLogLine) -> bytes:
-    """Return a line of the file, with its line end."""
-    return msgspec.json.encode(record) + b"\n"
-
-
 @names_its_file
 def read_request_table(path: Path) -> RequestTable:
     """Parse a `requests.jsonl`; an empty file gives an empty table.

@@ -18,12 +18,13 @@ from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
 from runs.benchmark import Scenario
 from runs.benchmarks import default_benchmark
 from runs.errors import SetupError
-from runs.record.requests_log import RequestLogLine, encode_line
+from runs.record.requests_log import RequestLogLine
 from sut.dummy.dummy_engine import DummyEngine
 from sut.engine import Request
 from tests.redteam.matrix import CAUGHT, NO_VERDICT, PASSES, REFUSED, SAMPLES
 from tests.support.engines.cheats import Cheat, CheatContext, CheatingEngine, Service, make_cheat
 from tests.support.runs.audit_runs import entry, request_of, write_run
+from tests.support.runs.request_lines import encode_line
 from tests.support.simulated.virtual_time import Answered, JumpingLoop, issue_all, issue_order_of, schedule_ns
 
 AUDITS = ("output_caching", "TEST06", "output_consistency", "output_length")

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.errors import ExecutionError
-from runs.record.requests_log import RequestLogLine, encode_line, read_request_table
+from runs.record.requests_log import RequestLogLine, read_request_table
 from sut.engine import Request
 from sut.request_writer import FinishedRequest, LatencyHistogram, RequestLogWriter, partial_path, rescue_partial
 from tests.support.engines.fakes import FakeSink
 from tests.support.processes.patience import until
+from tests.support.runs.request_lines import encode_line
 
 MS = 1_000_000
 COMPLETE_NS = 1_500 * MS

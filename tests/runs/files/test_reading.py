@@ -20,10 +20,11 @@ from runs.loadgen.summary_log import read_summary
 from runs.loadgen.trace_log import read_trace
 from runs.record.engines.engine_log import read_engine_log
 from runs.record.manifest import read_manifest
-from runs.record.requests_log import RequestLogLine, encode_line, read_request_table
+from runs.record.requests_log import RequestLogLine, read_request_table
 from runs.wording import duration, printable
 from tests.runs.loadgen import test_accuracy_log, test_detail_log, test_summary_log, test_trace_log
 from tests.support.files.damage import damaged, deep_folder, input_error
+from tests.support.runs.request_lines import encode_line
 
 
 def test_a_json_object_is_read(tmp_path: Path) -> None:

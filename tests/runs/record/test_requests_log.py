@@ -12,7 +12,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from runs.errors import InputError
-from runs.record.requests_log import MAX_REASONS, NO_TIME, RequestLogLine, encode_line, read_request_table
+from runs.record.requests_log import MAX_REASONS, NO_TIME, RequestLogLine, read_request_table
+from tests.support.runs.request_lines import encode_line
 
 integers = st.integers(0, 2**63 - 1)
 records = st.builds(

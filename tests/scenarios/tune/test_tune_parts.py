@@ -14,7 +14,7 @@ from compliance.report.chart_svg import svg_file
 from compliance.report.tune_charts import tune_charts
 from runs.errors import InputError
 from runs.record.progress import Progress
-from runs.record.requests_log import RequestLogLine, encode_line
+from runs.record.requests_log import RequestLogLine
 from scenarios.launch.plan import prepare
 from scenarios.launch.rate_watch import RateWatch, Stopped
 from scenarios.launch.run_config import make_config
@@ -32,6 +32,7 @@ from scenarios.tune.tune_config import load_tune
 from scenarios.tune.tune_runs import TuneRuns
 from scenarios.tune.watch import ProbeWatch
 from sut.request_writer import partial_path
+from tests.support.runs.request_lines import encode_line
 
 
 def record(number: int = 1, target_qps: float = 10, **more: Any) -> TuneRun:

@@ -18,7 +18,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # replaces the folder of the script
 
 from runs.record.layout import RunDir  # noqa: E402
-from runs.record.requests_log import RequestLogLine, encode_line  # noqa: E402
+from runs.record.requests_log import RequestLogLine  # noqa: E402
+from tests.support.runs.request_lines import encode_line  # noqa: E402
 
 
 @dataclass

@@ -13,8 +13,9 @@ from compliance.audits.run_artifacts import RunArtifacts
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
 from runs.record.layout import RunDir
-from runs.record.requests_log import RequestLogLine, encode_line
+from runs.record.requests_log import RequestLogLine
 from scenarios.audit.audit_config import audit_options
+from tests.support.runs.request_lines import encode_line
 
 
 def detail_lines(values: Mapping[str, Any]) -> str:
