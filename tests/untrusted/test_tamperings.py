@@ -120,6 +120,21 @@ def error_as_a_number(run: RunDir) -> None:
     edit_lines(run.detail, change)
 
 
+def clocks_at_0(run: RunDir) -> None:
+    """Write 0 as the time of each record of LoadGen."""
+    edit_lines(run.detail, lambda record: record | {"time_ms": 0.0})
+
+
+def of_two_processes(run: RunDir) -> None:
+    """Write another process ID into the records of the results, as if two logs were put together."""
+    edit_lines(
+        run.detail,
+        lambda record: (
+            record | {"metadata": record["metadata"] | {"pid": 1}} if record["key"].startswith("result_") else record
+        ),
+    )
+
+
 def scores_raised(run: RunDir) -> None:
     run.accuracy_text.write_text(run.accuracy_text.read_text().replace("'rouge1': ", "'rouge1': 4"))
     run.accuracy_json.unlink()
@@ -246,6 +261,8 @@ tampering(
     scenario="Offline",
 )
 tampering("error-as-a-number", error_as_a_number)
+tampering("clocks-of-all-records-at-0", clocks_at_0, by=DETAIL)
+tampering("records-of-two-processes", of_two_processes, by=DETAIL)
 tampering(
     "sources-of-another-loadgen", set_detail_value("loadgen_file_sha1", {"/loadgen.cc": "0" * 40}), runs=BOTH, by=DETAIL
 )
