@@ -93,12 +93,12 @@ def _keep_outcome(code: int) -> None:
     """Keep the exit code after all output is written: a later signal ends the process with this code or is ignored."""
     import atexit
 
-    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    for number in heard:
+    handled = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in handled:
         signal.signal(number, lambda *_: os._exit(code))
 
     def ignore() -> None:  # At exit, Python restores the default effect of signals.
-        for number in heard:
+        for number in handled:
             signal.signal(number, signal.SIG_IGN)
 
     atexit.register(ignore)

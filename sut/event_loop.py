@@ -18,7 +18,7 @@ INTERVAL_S = 0.01  # a hundred timers per second take about 0.1% of a core
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's factory if it is installed: it takes 10% less processor time than asyncio's loop."""
+    """Return a new event loop: uvloop's if it is installed, because it takes 10% less processor time than asyncio's."""
     try:
         import uvloop
     except ImportError:

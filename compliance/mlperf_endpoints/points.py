@@ -91,7 +91,7 @@ def _letters(name: str) -> str:
 
 
 def _numbers(point: EndpointsPoint, summary: Summary) -> Iterator[tuple[str, bool]]:
-    """What in a summary cannot be true, and whether it is so."""
+    """Yield each impossible relation of numbers, and True if the summary has it."""
     done, failed, sent = summary.n_samples_completed, summary.n_samples_failed, summary.n_samples_issued
     yield f"samples: {sent} issued, {done} completed, {failed} failed", not failed <= done <= sent
     spans = {DURATION: summary.duration_ns or 0, WINDOW: summary.legacy_loadgen_window_duration_ns or 0}

@@ -182,8 +182,8 @@ def _report_of(summary: Summary) -> Iterator[str]:
         if value is not None:
             text = ", ".join(f"{key}={value}" for key, value in value.items()) if isinstance(value, dict) else value
             yield f"{name}: {text}"
-    for what in ("issued", "completed", "failed"):
-        yield f"Total samples {what}: {getattr(summary, f'n_samples_{what}')}"
+    for state in ("issued", "completed", "failed"):
+        yield f"Total samples {state}: {getattr(summary, f'n_samples_{state}')}"
     duration_s = None if summary.duration_ns is None else summary.duration_ns / 1e9
     for label, number, unit in (
         ("Duration", duration_s, " seconds"),

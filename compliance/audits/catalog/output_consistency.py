@@ -100,6 +100,14 @@ def _with_counted_length(ids: "Ids", count: int) -> "Ids":
 def _tokens(
     logged: "Responses", responses: "dict[int, Ids]", least: float, fit: "Callable[[Ids, int], Ids]"
 ) -> Finding:
+    """Compare the logged responses with those of the accuracy run, up to the first different token.
+
+    Args:
+        logged: Entries of the performance run, and their token IDs.
+        responses: Token IDs of the accuracy run by sample index.
+        least: Minimum share of equal tokens.
+        fit: Returns the IDs of a response with a number of tokens.
+    """
     import numpy as np
 
     agreed = total = 0
