@@ -24,7 +24,7 @@ def forest(record: AbRecord, changes: Sequence[AbChange]) -> Chart:
     band = Line(-precision, f"precision ±{precision:.3g}%", "x", end=precision)
     x = Axis(f"change from {base} to {system}", "%", low=-reach, high=reach, scale="linear")
     y = Axis("quantity", rows=[change.quantity for change in changes])
-    return Chart(f"Changes from {base} to {system}, with 95% intervals", x, y, series, [band, Line(0, "", "x")], "wide")
+    return Chart(f"{system} against {base}: changes with 95% intervals", x, y, series, [band, Line(0, "", "x")])
 
 
 def _reach(changes: Sequence[AbChange]) -> Iterator[float]:
@@ -72,10 +72,11 @@ def _text(change: AbChange) -> str:
 
 
 def courses(record: AbRecord, load: int) -> list[Chart]:
-    """Return the level of each mean in each block over time, with all systems."""
+    """Return the level of each compared mean in each block over time, with all systems."""
     blocks = [block for block in record.blocks if block.load == load and block.levels]
     names = dict.fromkeys(name for block in blocks for name in block.levels)
-    return [_course(record, blocks, name) for name in names]
+    compared = {change.quantity for change in record.changes if change.load == load}
+    return [_course(record, blocks, name) for name in names if name in compared or not compared]
 
 
 def _course(record: AbRecord, blocks: Sequence[AbBlock], name: str) -> Chart:
@@ -90,7 +91,7 @@ def _course(record: AbRecord, blocks: Sequence[AbBlock], name: str) -> Chart:
                 text = f"block {block.number}, {minutes:.1f} min: {milliseconds(level)} ms"
                 points.append(Point(minutes, level, text))
         series.append(Series(system.name, points, "joined", shape=_SHAPES[number % len(_SHAPES)]))
-    return Chart(f"{name} of each block", Axis("time", "min", low=0), Axis(name, "ms", low=0), series)
+    return Chart(f"{name} of each block", Axis("time", "min"), Axis(name, "ms", low=0), series)
 
 
 def _measures(block: AbBlock, name: str, system: int) -> bool:

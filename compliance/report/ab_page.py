@@ -11,7 +11,7 @@ from typing import Any
 from compliance.report.ab_charts import courses, forest
 from compliance.report.chart import Chart
 from compliance.report.page import render_page
-from compliance.report.settings import SettingRow, setting_rows
+from compliance.report.settings import SettingRow, setting_row, setting_rows
 from runs.ab.ab_record import AB_FILE, AbBlock, AbChange, AbRecord, read_ab_record
 from runs.ab.ab_text import limits_line, load_line, verdict_text
 from runs.files.writing import write_atomic
@@ -48,16 +48,24 @@ class AbPage:
     def level(self, value: float | None, unit: str) -> str:
         return "–" if value is None else milliseconds(value) if unit == "ms" else f"{value:,.4g}"
 
-    def facts(self) -> list[tuple[str, list[Any], bool]]:
-        """Return name, value of each system, and whether the values differ."""
-        names = list(dict.fromkeys(name for system in self.record.systems for name in system.facts))
-        rows = [(name, [system.facts.get(name) for system in self.record.systems]) for name in names]
-        compared = [(name, values, any(value != values[0] for value in values)) for name, values in rows]
-        return sorted(compared, key=lambda row: not row[2])
+    def different_facts(self) -> list[tuple[str, list[str]]]:
+        """Return name and values of each fact that differs between the systems."""
+        rows = []
+        for name, values in self._facts():
+            if any(value != values[0] for value in values):
+                settings = [None if value is None else setting_row(name, value) for value in values]
+                title = next(setting.name for setting in settings if setting is not None)
+                rows.append((title, ["–" if setting is None else setting.value for setting in settings]))
+        return rows
 
     def equal_facts(self) -> list[SettingRow]:
         """Return the facts that all systems share."""
-        return setting_rows((name, values[0]) for name, values, differs in self.facts() if not differs)
+        equal = ((name, values) for name, values in self._facts() if all(value == values[0] for value in values))
+        return setting_rows((name, values[0]) for name, values in equal)
+
+    def _facts(self) -> list[tuple[str, list[Any]]]:
+        names = dict.fromkeys(name for system in self.record.systems for name in system.facts)
+        return [(name, [system.facts.get(name) for system in self.record.systems]) for name in names]
 
     def conditions(self) -> list[SettingRow]:
         return setting_rows(self.record.conditions.items())

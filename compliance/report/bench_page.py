@@ -8,24 +8,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from compliance.report.bench_charts import bench_charts, load_text
+from compliance.report.bench_charts import MEASURES, bench_charts, load_text
 from compliance.report.bench_text import KeyNumber, conclusion, key_numbers, repeated_loads, unchecked
 from compliance.report.chart import Chart
 from compliance.report.page import render_page
 from compliance.report.remarks import Remark, grouped_remarks
 from compliance.report.run_charts import distributions, open_queries
-from compliance.report.series import time_series
+from compliance.report.series import Ints, time_series
 from compliance.report.settings import SettingRow, setting_rows
 from runs.bench.bench_record import BenchRecord, BenchRun, read_bench_record
+from runs.bench.measure import bench_queries
 from runs.errors import HarnessError
 from runs.files.writing import write_atomic
-from runs.numbers.timeline import timeline
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import BENCH_FILE, RunDir
-from runs.record.requests_log import RequestTable, read_request_table
+from runs.record.requests_log import read_request_table
 from runs.wording import moment
 
 REQUESTED = "engine_options."  # beginning of the names of options that the user set
@@ -141,8 +138,8 @@ def run_label(run: BenchRun) -> str:
 
 
 def _add_runs(page: BenchPage, folder: Path) -> None:
-    """Add open queries over time and distributions of TTFT from the files of the runs."""
-    values_ns: dict[str, NDArray[np.int64]] = {}
+    """Add open queries over time and distributions of latencies from the files of the runs."""
+    values_ns: dict[str, dict[str, Ints]] = {name: {} for _, name, _ in MEASURES}
     for run, label in zip(page.record.runs, page.labels, strict=True):
         if run.verdict == "failed":
             continue
@@ -150,21 +147,17 @@ def _add_runs(page: BenchPage, folder: Path) -> None:
             page.unread.append(f"{label}: not in the charts: {'; '.join(run.reasons)}")
             continue
         try:
-            requests, ttft_ns = _requests(FinishedRun(RunDir(folder / run.run_dir)))
+            finished = FinishedRun(RunDir(folder / run.run_dir))
+            table = read_request_table(finished.dir.requests)
+            queries = bench_queries(finished, table)
         except HarnessError as error:
             page.unread.append(f"{label}: charts are missing: {error.message}")
             continue
-        page.open.append(open_queries(f"{label}: {run.verdict}", time_series(requests), "small"))
-        if ttft_ns is not None:
-            values_ns[label] = ttft_ns
-    if values_ns:
-        limit = page.record.limits.ttft if page.record.limits else None
-        page.distributions = [distributions("TTFT", values_ns, limit)]
-
-
-def _requests(run: FinishedRun) -> tuple[RequestTable, NDArray[np.int64] | None]:
-    """Return the requests of a run and their TTFT. In a closed loop, times begin when the engine gets the request."""
-    requests = read_request_table(run.dir.requests)
-    if (submit_ns := getattr(requests, "submit_ns", None)) is not None:
-        return replace(requests, issue_ns=submit_ns), requests.first_token_ns - submit_ns
-    return requests, timeline(run.detail, requests, run.trace).ttft_ns
+        begins = table if table.submit_ns is None else replace(table, issue_ns=table.submit_ns)
+        page.open.append(open_queries(f"{label}: {run.verdict}", time_series(begins), "small"))
+        for measure, name, _ in MEASURES:
+            if (values := getattr(queries, f"{measure}_ns")) is not None:
+                values_ns[name][label] = values
+    page.distributions = [
+        distributions(name, values_ns[name], page.limit(limit)) for _, name, limit in MEASURES if values_ns[name]
+    ]

@@ -20,6 +20,7 @@ NARROW = 0.6  # a horizontal axis does not begin at 0 if its lowest value is abo
 MAX_NAME = 28  # maximum length of a name of a row, in characters
 _INCHES = {"normal": (4.6, 2.9), "small": (3.4, 2.1), "wide": (5.6, 3.2)}
 _ROW_INCHES = 0.34
+_EDGE = 0.03  # share of an axis that a mark needs at its beginning
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (3, 1)))
 mpl.rcParams.update(mpl.rc_params_from_file(Path(__file__).with_name("charts.mplstyle"), use_default_template=False))
 
@@ -69,11 +70,11 @@ def _draw_series(axes: Any, chart: Chart, series: Series, place: int) -> None:
         area.set_gid(group)
         return
     if series.style == "steps":
-        (steps,) = axes.step(x, y, where="post", color=color, linewidth=1.5, linestyle=_DASHES[place % len(_DASHES)])
+        (steps,) = axes.step(x, y, where="post", color=color, linewidth=1.5, linestyle=_dashes(place))
         steps.set_gid(group)
         return
     if series.style == "joined" and len(x) > 1:
-        (joined,) = axes.plot(x, y, color=color, linewidth=1.4, linestyle=_DASHES[place % len(_DASHES)])
+        (joined,) = axes.plot(x, y, color=color, linewidth=1.4, linestyle=_dashes(place))
         joined.set_gid(group)
     for point in series.points:
         _draw_interval(axes, point, color, group, is_horizontal=bool(chart.y.rows))
@@ -83,6 +84,11 @@ def _draw_series(axes: Any, chart: Chart, series: Series, place: int) -> None:
         markerfacecolor=LIGHT["card"] if series.is_hollow else color,
     )  # fmt: skip
     marks.set_gid(group)
+
+
+def _dashes(place: int) -> Any:
+    """Return the dashes of a line. Series with equal colors have different dashes."""
+    return _DASHES[(place + place // len(SERIES)) % len(_DASHES)]
 
 
 def _draw_interval(axes: Any, point: Point, color: str, group: str, *, is_horizontal: bool) -> None:
@@ -160,6 +166,8 @@ def _range(axis: Axis, values: list[float], lines: Sequence[Line], *, is_vertica
     span = highest - lowest or abs(highest) or 1.0
     begins_at_0 = lowest >= 0 and (is_vertical or lowest <= NARROW * highest)
     low = (0.0 if begins_at_0 else lowest - 0.12 * span) if axis.low is None else axis.low
+    if axis.low is None and not is_vertical and begins_at_0 and lowest < _EDGE * highest:
+        low = -_EDGE * highest  # so that marks at 0 are whole
     high = highest + 0.12 * ((highest - low) or 1.0) if axis.high is None else axis.high
     return low, high, scale
 

@@ -104,7 +104,7 @@ def _obstacles(drawn: DrawnChart) -> Iterator[Box]:
             yield from (Box(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in places)
         if series.style != "marks":
             for (x, y), (next_x, next_y) in pairwise(places):
-                count = int(max(abs(next_x - x), abs(next_y - y)) // _STEP)
+                count = 1 + int(max(abs(next_x - x), abs(next_y - y)) // _STEP)
                 for share in np.linspace(0, 1, count, endpoint=False):
                     across, up = x + share * (next_x - x), y + share * (next_y - y)
                     yield Box(across - 1, up - 1, across + 1, up + 1)

@@ -8,7 +8,7 @@ const STEP = 1.6; // factor of one step of the zoom
 class Chart {
   constructor(figure) {
     this.figure = figure;
-    this.svg = figure.querySelector("svg");
+    this.svg = figure.querySelector(".plot > svg");
     this.hidden = new Set();
     this.stop = -1; // point that the arrow keys selected
     this.tip = addElement(figure.querySelector(".plot"), "div", {class: "tip", role: "status", hidden: ""});

@@ -39,8 +39,7 @@ def distributions(label: str, values_ns: Mapping[str, Ints], limit_ms: float | N
     """Return the distribution of a latency in multiple runs, and its limit."""
     lines = [] if limit_ms is None else [_limit(limit_ms)]
     series = [_steps(name, values) for name, values in values_ns.items()]
-    title = f"Distribution of {label}"
-    return Chart(title, Axis(label, "ms", scale="logarithmic"), Axis("queries", "%", low=0, high=101), series, lines)
+    return Chart(label, Axis(label, "ms", scale="logarithmic"), Axis("queries", "%", low=0, high=101), series, lines)
 
 
 def _limit(limit_ms: float) -> Line:

@@ -56,6 +56,7 @@ def _of_bytes(count: float, _stem: str) -> str:
 
 _UNITS = {
     "ns": lambda value, stem: _of_ms(value / 1e6, stem),
+    "us": lambda value, stem: f"{value:g} µs",
     "ms": _of_ms,
     "s": _of_s,
     "bytes": _of_bytes,
@@ -63,7 +64,7 @@ _UNITS = {
 
 
 def _words(name: str) -> str:
-    return name.replace("_", " ").strip()
+    return name.replace("_", " ").replace(".", " ").strip()
 
 
 def _text(value: Any) -> str:

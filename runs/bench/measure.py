@@ -43,7 +43,7 @@ Times = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class _Queries:
+class BenchQueries:
     """The queries of a run in order of arrival; times in ns."""
 
     arrived_ns: (
@@ -138,7 +138,7 @@ def _measured(
         raise InputError(
             f"{run.dir.root}: the manifest, the request log or the numbers of LoadGen are missing", "repeat the run"
         )
-    queries = _queries(run)
+    queries = bench_queries(run, run.requests)
     late_ms = None if queries.late_issue_ns is None else loadgen_statistics(queries.late_issue_ns).p99 / 1e6
     circumstances = Circumstances.of(manifest, queries.prompt_tokens, queries.output_tokens, requested_tokens, late_ms)
     queries = replace(queries, is_streamed=circumstances.without_tpot is None)
@@ -189,13 +189,16 @@ def _measured(
     }
 
 
-def _queries(run: FinishedRun) -> _Queries:
-    table = run.requests
-    assert table is not None
+def bench_queries(run: FinishedRun, table: RequestTable) -> BenchQueries:
+    """Return the queries of a run. In a closed loop, the times begin when the engine gets the query.
+
+    Args:
+        table: The request log of the run.
+    """
     if table.submit_ns is not None:
         return _closed_loop(table, table.submit_ns)
     times = timeline(run.detail, table, run.trace)
-    return _Queries(
+    return BenchQueries(
         arrived_ns=times.scheduled_ns - times.scheduled_ns[0],
         late_issue_ns=times.issued_ns - times.scheduled_ns if run.detail.scenario == "Server" else None,
         latency_ns=times.latency_ns,
@@ -214,11 +217,11 @@ def _token_gaps(table: RequestTable) -> dict[str, Any]:
     return {"itl": _latency(gaps.values_us.astype(np.int64) * 1_000, None), "tokens_per_part": later_tokens / len(gaps)}
 
 
-def _closed_loop(table: RequestTable, submit_ns: Times) -> _Queries:
+def _closed_loop(table: RequestTable, submit_ns: Times) -> BenchQueries:
     """Return the queries of a closed loop, timed by the harness from the sending of a query."""
     order = np.argsort(submit_ns, kind="stable")
     begin_ns, first_ns = submit_ns[order], table.first_token_ns[order]
-    return _Queries(
+    return BenchQueries(
         arrived_ns=begin_ns - begin_ns[0],
         late_issue_ns=None,
         latency_ns=table.complete_ns[order] - begin_ns,
@@ -228,7 +231,7 @@ def _closed_loop(table: RequestTable, submit_ns: Times) -> _Queries:
     )
 
 
-def _rates(queries: _Queries, window: ArrivalWindow | None, *, is_offered: bool) -> dict[str, Any]:
+def _rates(queries: BenchQueries, window: ArrivalWindow | None, *, is_offered: bool) -> dict[str, Any]:
     """Return rates, durations and open queries."""
     completed_s = queries.arrived_s + queries.latency_s
     fields: dict[str, Any] = {"duration_s": float(completed_s.max())}
@@ -259,7 +262,7 @@ def _latency(values_ns: Times, percentile: str | None) -> Latency:
     return Latency.model_validate({name: None if ns is None else ns / 1e6 for name, ns in percentiles.items()})
 
 
-def _limited(queries: _Queries, limits: Limits | None) -> list[tuple[str, Times | None, int]]:
+def _limited(queries: BenchQueries, limits: Limits | None) -> list[tuple[str, Times | None, int]]:
     """Return name, values and limit in ns of each latency with a limit; None for values that the run does not have."""
     if limits is None:
         return []
@@ -271,7 +274,7 @@ def _limited(queries: _Queries, limits: Limits | None) -> list[tuple[str, Times 
     return [(name, values_ns, round(ms * 1e6)) for name, values_ns, ms in parts if ms is not None]
 
 
-def _share_within(queries: _Queries, limits: Limits | None) -> float | None:
+def _share_within(queries: BenchQueries, limits: Limits | None) -> float | None:
     """Return the share of the queries that met all limits; None if it is unknown. A query with one output token has no
     TPOT.
     """
@@ -287,7 +290,7 @@ def _share_within(queries: _Queries, limits: Limits | None) -> float | None:
 
 
 def _judge_limits(
-    queries: _Queries, limits: Limits | None, percentile: str | None, delays_ms: Mapping[str, float] | None = None
+    queries: BenchQueries, limits: Limits | None, percentile: str | None, delays_ms: Mapping[str, float] | None = None
 ) -> tuple[RateVerdict, list[str]]:
     """Return the verdict on the limits, and the reasons. A limit that cannot be checked is not met.
 
@@ -315,7 +318,7 @@ def _judge_limits(
 
 
 def _verdict(
-    kind: LoadKind, queries: _Queries, window: ArrivalWindow | None, limits: Limits | None, percentile: str | None
+    kind: LoadKind, queries: BenchQueries, window: ArrivalWindow | None, limits: Limits | None, percentile: str | None
 ) -> tuple[RateVerdict, list[str]]:
     """Return the verdict on saturation and limits, and the reasons."""
     if kind == "offline":

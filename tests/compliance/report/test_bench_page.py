@@ -32,7 +32,7 @@ def test_a_bench_page_is_one_file_with_all_parts(tmp_path: Path) -> None:
     record = record.model_copy(update={"runs": [record.runs[0], late, *record.runs[2:]]})
     text = write_bench_page(write_folder(tmp_path, record, recorded() / "replicas")).read_text()
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!data:|#)""", text)
-    assert text.count("<figure ") == len(record.runs) + 4
+    assert text.count("<figure ") == len(record.runs) + 6
     assert "fp8 &lt;1&gt;" in text
     assert "Highest rate within the limits (TTFT 2000 ms, TPOT 100 ms): 36 queries/s, 4,608 output tokens/s; " in text
     assert text.count("<s title=") == 1

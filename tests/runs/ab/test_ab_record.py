@@ -1,35 +1,14 @@
 """The exit codes and sentences of comparisons."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from runs.ab.ab_record import AbBlock, AbChange, AbLoad, AbRecord, AbSystem, AbVerdict
+from runs.ab.ab_record import AbRecord
 from runs.ab.ab_text import limits_line, sentences, table
 from runs.ab.block_queries import SystemQueries
-from runs.bench.bench_record import BenchRun, Limits
+from runs.bench.bench_record import Limits
 from runs.errors import ExitCode
-
-
-def change_of(quantity: str, change: float, verdict: AbVerdict, half: float = 0.005) -> AbChange:
-    return AbChange(
-        load=0, system=1, quantity=quantity, unit="ms", is_main=True, base=10, value=10 * (1 + change), change=change,
-        low=change - half, high=change + half, values=[change], times_s=[0], trimmed=[], verdict=verdict,
-    )  # fmt: skip
-
-
-def record_of(
-    *changes: AbChange, limit: float | None = 0.03, saturated: tuple[int, ...] = (), **fields: Any
-) -> AbRecord:
-    run = BenchRun(number=1, kind="server", scenario="Server", verdict="measured", queries=100)
-    block = AbBlock(number=1, load=0, pair=0, systems=[0, 1], run=run, seconds=20, saturated=list(saturated))
-    return AbRecord(
-        status="complete", command=["ab"], method="interleaved", precision=0.02, max_time_s=60, fail_if_slower=limit,
-        systems=[AbSystem(name="A", target="a"), AbSystem(name="B", target="b")], seed=1, conditions={},
-        loads=[AbLoad(kind="server", qps=8)], blocks=[block], changes=list(changes), **fields,
-    )  # fmt: skip
-
+from tests.support.runs.ab_records import change_of, record_of
 
 SLOWER = change_of("TPOT mean", 0.05, "slower")
 SLIGHTLY = change_of("TPOT mean", 0.02, "slower")

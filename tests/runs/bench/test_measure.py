@@ -15,7 +15,7 @@ from runs.files.writing import sha256_of
 from runs.numbers.derive_result import derive_result
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
-from runs.record.requests_log import read_request_table
+from runs.record.requests_log import RequestTable, read_request_table
 from tests.support.runs.dummy_runs import DummyRuns
 
 DUMMY_RUNS = DummyRuns()
@@ -99,10 +99,10 @@ def test_a_limit_that_cannot_be_checked_is_not_met(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], reason: str
 ) -> None:
     queries, tokens = changes.pop("queries", 640), changes.pop("tokens", None)
-    complete = measure._queries
+    complete = measure.bench_queries
 
-    def first_queries(run: FinishedRun) -> measure._Queries:
-        table = complete(run)
+    def first_queries(run: FinishedRun, log: RequestTable) -> measure.BenchQueries:
+        table = complete(run, log)
         parts = {name: value[:queries] for name, value in vars(table).items() if isinstance(value, np.ndarray)}
         if tokens is not None:
             parts["output_tokens"] = np.full(queries, tokens)
@@ -110,7 +110,7 @@ def test_a_limit_that_cannot_be_checked_is_not_met(
             parts["arrived_ns"] = np.arange(queries) * 10**9
         return replace(table, **parts)
 
-    monkeypatch.setattr(measure, "_queries", first_queries)
+    monkeypatch.setattr(measure, "bench_queries", first_queries)
     run = measure_folder(DUMMY_RUNS("Server"), **changes)
     assert run.verdict == "unchecked"
     assert run.reasons[0].startswith(f"limits not checked: {reason}")
