@@ -35,6 +35,7 @@ from scenarios.console import say
 from scenarios.discarded import set_aside
 from scenarios.launch.parent import execute_run
 from scenarios.launch.plan import prepare
+from scenarios.live.waiting import waiting
 from scenarios.resumed import CHANGED_FIX, DISCARDED, LOCK, recorded_end, resumable
 from scenarios.terminal import consoles_of_runs
 
@@ -64,7 +65,7 @@ def run_ab(ab: Ab, console: Console, *, restart_changed: bool = False, dry_run: 
         Interrupted: If a signal ends the comparison; the same command continues it.
     """
     if ab.systems[0].serve is None:
-        with console.status("checking"), temporary_folder("ab-") as folder:
+        with waiting(console, "checking"), temporary_folder("ab-") as folder:
             for block in _checked_blocks(ab):
                 prepare(write_block_files(replace(ab, folder=folder), block), partial(say, console))
     _announce(ab, console)

@@ -36,6 +36,7 @@ from scenarios.discarded import set_aside
 from scenarios.launch.parent import engine_keeper, execute_run
 from scenarios.launch.plan import prepare
 from scenarios.launch.rate_watch import RateWatch, Stopped
+from scenarios.live.waiting import waiting
 from scenarios.resumed import DISCARDED, LOCK, recorded_end, resumable
 from scenarios.terminal import consoles_of_runs
 
@@ -74,7 +75,7 @@ def run_bench(bench: Bench, console: Console, *, restart_changed: bool = False, 
         HarnessError: If the warm-up failed, or too many runs.
         Interrupted: If a signal ends the bench; the same command continues it.
     """
-    with console.status("checking"), temporary_folder("bench-") as folder:
+    with waiting(console, "checking"), temporary_folder("bench-") as folder:
         # Check before the directory is created, so that a refused bench leaves no files.
         config = write_run_files(replace(bench, folder=folder), typical_run(bench.steps[-1]))
         prepared = prepare(config, partial(say, console))

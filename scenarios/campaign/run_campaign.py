@@ -27,6 +27,7 @@ from scenarios.discarded import next_number, wait_for_end
 from scenarios.launch.parent import execute_run
 from scenarios.launch.plan import check_disk
 from scenarios.launch.run_config import make_config
+from scenarios.live.waiting import waiting
 from scenarios.resumed import CHANGED_FIX, resumable
 
 _STYLES = {"done": "green", "negative": "red", "failed": "yellow", "to do": "", "running": "green"}
@@ -77,15 +78,15 @@ class _Run:
 
     def plan(self) -> None:
         """Check all runs."""
-        with self._console.status("planning") as status:
-            self._runs = plan_campaign(self._campaign, status.update)
+        with waiting(self._console, "planning") as show:
+            self._runs = plan_campaign(self._campaign, show)
 
     def find_state(self) -> None:
         """Check the existing runs, and show the table."""
         options, root = self._campaign.options, self._place.root
-        with self._console.status("judging") as status:
+        with waiting(self._console, "checking the existing runs") as show:
             for scenario in options.scenarios:
-                status.update(f"checking the existing runs of {scenario}")
+                show(f"checking the existing runs of {scenario}")
                 self._examine([run for run in self._runs if run.scenario == scenario])
         runs = counted(len(self._runs), "run")
         self._say(f"campaign: {options.division} {options.benchmark}, round {options.round}, {runs}, directory {root}")
@@ -151,7 +152,7 @@ class _Run:
         except HarnessError as error:
             self._failed[name] = error
             self._say(f"{name} failed: {error}")
-        with self._console.status("verifying"):
+        with waiting(self._console, "verifying"):
             self._examine([planned for planned in self._runs if planned.result == run.result], only=run)
         state = self._states[name]
         if state.status == "done":

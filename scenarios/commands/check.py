@@ -89,6 +89,7 @@ def check(
     from compliance.judge.record import record
     from compliance.judge.text import text_lines
     from compliance.sources import VerdictRequest, find
+    from scenarios.live.waiting import waiting
     from scenarios.terminal import Terminal
 
     console = Terminal()
@@ -104,7 +105,7 @@ def check(
         checker=official,
         strict=strict,
     )
-    with console.status("checking"):
+    with waiting(console, "checking"):
         (case,) = find("check", [tree], request)
         verdict = case.judge()
     say_lines(console, text_lines(verdict, case.layout))

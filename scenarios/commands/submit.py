@@ -103,6 +103,8 @@ def submit(
     from compliance.submission.candidate import SubmitRequest
     from compliance.submission.system import SystemFile, find_system_file
     from compliance.submission.this_machine import detected_for
+    from scenarios.live.terminal_block import is_live
+    from scenarios.live.waiting import waiting
     from scenarios.terminal import Terminal
 
     console = Terminal()
@@ -115,11 +117,11 @@ def submit(
         seed_sets=seed_sets,
         **options,
     )
-    with console.status("verifying") as status:
+    with waiting(console, "verifying") as show:
 
         def tell(text: str) -> None:
-            status.update(text)
-            if not console.is_terminal:
+            show(text)
+            if not is_live(console):
                 say(console, text)
 
         verdict: Verdict[Any] = build(request, tell)

@@ -107,6 +107,7 @@ def verify(
     from compliance.results.scoring import with_scorer
     from compliance.sources import VerdictRequest, find
     from runs.record.finished_run import ACCURACY, PERFORMANCE
+    from scenarios.live.waiting import waiting
     from scenarios.terminal import Terminal
 
     console, verdicts = Terminal(), []
@@ -123,7 +124,7 @@ def verify(
         cases = find("verify", run_dirs, request)
         for folder in _folders(cases, output):
             case = cases.pop(0)  # A subject keeps what it has read, so each is released after its verdict.
-            with console.status("verifying"):
+            with waiting(console, "verifying"):
                 verdict = case.judge()
             verdicts.append(verdict)
             tell(text(verdict, case.layout).rstrip())

@@ -34,6 +34,7 @@ from scenarios.curve.plan_table import TITLES, gpu_hours, minutes, plan_lines, p
 from scenarios.curve.planned_curve import DONE, FIX_CHANGED, PlannedCurve
 from scenarios.curve.probed_levels import WAVES, ProbedLevels, probe_levels
 from scenarios.discarded import set_aside
+from scenarios.live.waiting import waiting
 from scenarios.resumed import resumable
 
 ATTEMPTS = 2  # runs of a point whose checks fail
@@ -141,7 +142,7 @@ class _CurveRun:
     def _preflight(self) -> None:
         """Check the server, the tokenizer and the client before accelerator time is spent."""
         curve = self._curve
-        with self._console.status("checking the server and the client"):
+        with waiting(self._console, "checking the server and the client"):
             self._server = self._servers.common_facts()
             self._planned.identity = {"model": self._server.model, "server_version": self._server.version}
             load_tokenizer(curve.tokenizer)
@@ -205,8 +206,8 @@ class _CurveRun:
         config = client_config(self._curve, self._form, load, folder)
         try:
             with (
-                self._console.status(name) as status,
-                LiveProgress(self._place, name, load.samples, status.update) as progress,
+                waiting(self._console, name) as show,
+                LiveProgress(self._place, name, load.samples, show) as progress,
             ):
                 watch = Watch(self._servers.fault, lambda events: progress.show(events.completed), tolerates_errors)
                 return run_client(self._curve.client, config, load.mode, folder, watch)
@@ -315,7 +316,7 @@ class _CurveRun:
         config = client_config(self._curve, self._form, load, folder)
         git_sha = next((record["identity"]["git_sha"] for record in self._planned.records().values()), None)
         identity = {**self._planned.identity, "git_sha": git_sha}
-        with self._console.status(f"{point.name}: verifying"):
+        with waiting(self._console, f"{point.name}: verifying"):
             record = examine_point(self._curve, folder, load, config, identity)
         offline = DEDICATED if load.is_offline else ""
         return record | {"concurrency": point.concurrency, "offline": offline, "form": asdict(self._form)}

@@ -28,6 +28,7 @@ from scenarios.discarded import set_aside
 from scenarios.launch.parent import engine_keeper
 from scenarios.launch.plan import prepare
 from scenarios.launch.run_config import make_config
+from scenarios.live.waiting import waiting
 from scenarios.resumed import CHANGED_FIX, model_hashes, resumable
 from scenarios.tune.journal import Configuration, Estimate, Journal, SchedulingOptions, TuneRun, TuneStep, tried_of
 from scenarios.tune.option_space import applied
@@ -56,7 +57,7 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
         HarnessError: If a run failed.
         Interrupted: If a signal ends the tuning; the same command continues it.
     """
-    with console.status("checking"):
+    with waiting(console, "checking"):
         # Check before the directory is created, so that a refused tuning leaves no files.
         run = prepare(
             make_config({**tune.values, "output_log_dir": tune.place.run("probe", 1)}),

@@ -12,27 +12,7 @@ from rich.text import Text
 from scenarios.console import say
 from scenarios.live.terminal_block import TerminalBlock, is_live
 from scenarios.terminal import Terminal
-from tests.support.terminals.screen import Screen
-
-
-class FakeTerminal(io.StringIO):
-    """An output that claims to be a terminal, with the screen that it shows."""
-
-    def __init__(self, columns: int, rows: int) -> None:
-        super().__init__()
-        self.screen = Screen(columns, rows)
-
-    def isatty(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        self.screen.feed(text.replace("\n", "\r\n").encode())
-        return super().write(text)
-
-
-def terminal(columns: int = 40, rows: int = 10) -> tuple[Terminal, Screen]:
-    file = FakeTerminal(columns, rows)
-    return Terminal(file=file, force_terminal=True, width=columns, height=rows), file.screen
+from tests.support.terminals.fake_terminal import FakeTerminal, terminal
 
 
 def lines(*texts: str) -> list[Text]:
