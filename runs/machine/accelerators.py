@@ -19,6 +19,7 @@ from runs.machine.environment import ACCELERATOR_FACTS
 from runs.processes.child import run_program
 
 TOOL_TIMEOUT_S = 30
+NVIDIA = "NVIDIA"  # name of the vendor
 _PCI_DISPLAY = "0x0300"  # PCI class of a display controller, such as a processor's integrated graphics
 
 AcceleratorRow = dict[str, Any]
@@ -100,7 +101,12 @@ def _chosen(rows: list[AcceleratorRow], variable: str) -> Iterable[AcceleratorRo
 # Sources ----------------------------------------------------------------------------------------------------------
 
 
-def _output(tool: str, *arguments: str) -> str:
+def tool_output(tool: str, *arguments: str) -> str:
+    """Return the output of a vendor's tool.
+
+    Raises:
+        ProbeError: If the tool is missing or fails.
+    """
     path = shutil.which(tool)
     if path is None:
         raise ProbeError(f"{tool} is not installed")
@@ -116,7 +122,7 @@ def _output(tool: str, *arguments: str) -> str:
 
 
 def _json_of(tool: str, *arguments: str) -> Any:
-    text = _output(tool, *arguments)
+    text = tool_output(tool, *arguments)
     try:
         return json.loads(text[text.index("{") :])  # warnings may come first
     except ValueError as error:
@@ -154,7 +160,7 @@ def _of_library(
 
 
 def _nvidia_smi() -> list[AcceleratorRow]:
-    text = _output("nvidia-smi", f"--query-gpu={','.join(ACCELERATOR_FACTS)}", "--format=csv,noheader,nounits")
+    text = tool_output("nvidia-smi", f"--query-gpu={','.join(ACCELERATOR_FACTS)}", "--format=csv,noheader,nounits")
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
     return [dict(zip(ACCELERATOR_FACTS, row, strict=True)) for row in rows if len(row) == len(ACCELERATOR_FACTS)]
 
@@ -231,7 +237,7 @@ _AMD = partial(
     _of_library, "amdsmi", "amdsmi_init", "amdsmi_shut_down", _AMDSMI, lambda smi: smi.amdsmi_get_processor_handles()
 )
 VENDORS = (
-    Vendor("NVIDIA", (_nvidia_smi, _PYNVML), partial(_nodes, "dev/nvidia[0-9]*", "", ""), (("CUDA_VISIBLE_DEVICES",),)),
+    Vendor(NVIDIA, (_nvidia_smi, _PYNVML), partial(_nodes, "dev/nvidia[0-9]*", "", ""), (("CUDA_VISIBLE_DEVICES",),)),
     Vendor(
         "AMD",
         (_AMD,),

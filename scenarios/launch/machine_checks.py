@@ -23,8 +23,9 @@ from runs.benchmarks import BENCHMARKS
 from runs.errors import HarnessError, InputError, SetupError
 from runs.extensions import AUDIT_GROUP, ENGINE_GROUP, find_extensions
 from runs.harness import HARNESS_ROOT, IN_CHECKOUT, INSTALL, PROGRAM, harness_facts
-from runs.machine.accelerators import accelerators, described
+from runs.machine.accelerators import NVIDIA, AcceleratorRow, ProbeError, accelerators, described
 from runs.machine.environment import host_facts, loadgen_facts, software_versions, usable_cores, vllm_is_cpu_build
+from runs.machine.gpu_state import gpu_states
 from runs.record.official_inputs import model_reasons
 from runs.wording import counted
 from sut.engine_kind import ModelPart
@@ -174,10 +175,33 @@ def _host(_: DoctorRequest) -> Iterator[CheckRow]:
         yield "accelerator", "note" if row.get("problem") else "pass", described(row) + chosen
     if not devices:
         yield "accelerator", "note", "none found; vLLM runs on the CPU, which suits small models only"
+    yield from _gpu_states([row for row in devices if row["vendor"] == NVIDIA])
     if loadgen["extension"]:
         built = f"{_built(loadgen['build'])}, SHA-256 {loadgen['extension_sha256'][:12]}"
         yield "LoadGen", "pass", f"mlcommons-loadgen {loadgen['version']}, {built}, {loadgen['extension']}"
     yield from _no_loadgen()
+
+
+def _gpu_states(rows: Sequence[AcceleratorRow]) -> Iterator[CheckRow]:
+    """Report what a submission must state about the GPUs, and what disturbs a run on them. Equal GPUs share a line."""
+    if not rows:
+        return
+    try:
+        states = gpu_states(rows)
+    except ProbeError as error:
+        yield "accelerator", "note", f"state of the GPUs is unknown: {error}"
+        return
+    indices_by_row: dict[tuple[Severity, str], list[str]] = {}
+    for state in states:
+        texts: list[tuple[Severity, str]] = (
+            [("pass", f"a submission states: {links}")] if (links := state.links()) else []
+        )
+        texts += [("note", f"{text}; a submission states this in hw_notes") for text in state.deviations()]
+        texts += [("note", text) for text in state.disturbances()]
+        for row in texts:
+            indices_by_row.setdefault(row, []).append(str(state.index))
+    for (severity, text), indices in indices_by_row.items():
+        yield "accelerator", severity, f"GPU {', '.join(indices)}: {text}"
 
 
 def _built(build: Mapping[str, str | None]) -> str:

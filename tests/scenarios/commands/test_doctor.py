@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from qsl.cache import CACHE_VARIABLE
 from runs.errors import ExitCode, InputError
+from runs.machine.gpu_state import GpuState
 from scenarios.commands.doctor import print_findings
 from scenarios.launch import machine_checks
 from scenarios.launch.machine_checks import DoctorRequest, examine_machine
@@ -39,6 +41,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             **facts,
         }
         specs = replaced.pop("specs", {"vllm": True, "mlperf_loadgen": True})
+        states = replaced.pop("states", [])
+        monkeypatch.setattr(machine_checks, "gpu_states", lambda rows: states)
         for name, value in replaced.items():
             monkeypatch.setattr(machine_checks, name, lambda value=value: value)
         # Transformers, which loads a tokenizer, would find no installed package.
@@ -150,6 +154,19 @@ def test_a_missing_vendor_tool_is_noted(machine: Callable[..., None]) -> None:
     state, text = check_states()["accelerator"]
     assert state == "note"
     assert text == "AMD device 0, without facts: amdsmi cannot be imported"
+
+
+def test_the_state_of_gpus_is_stated_once_for_equal_gpus(machine: Callable[..., None]) -> None:
+    usual = GpuState(0, "GPU-a", 700.0, 700.0, 1980.0, 1980.0, (), True, False, 4.0, 0, "PCIe Gen5 x16", 18)
+    limited = replace(usual, index=2, uuid="GPU-c", power_limit_w=500.0, used_mib=70_012.0, processes=1)
+    machine(accelerators=[GPU], states=[usual, replace(usual, index=1, uuid="GPU-b"), limited])
+    rows = [(row.severity, row.text) for row in examine_machine(DoctorRequest()) if row.slug == "accelerator"][1:]
+    assert [text.partition(":")[0] for _, text in rows] == ["GPU 0, 1, 2", "GPU 2", "GPU 2"]
+    assert [severity for severity, _ in rows] == ["pass", "note", "note"]
+    assert "accelerator_interconnect NVLink (18 links)" in rows[0][1]
+    assert "power limit 500 W" in rows[1][1]
+    assert "hw_notes" in rows[1][1]
+    assert "70,012 MiB" in rows[2][1]
 
 
 def test_the_model_folder_is_described(machine: Callable[..., None], small_model: Path) -> None:
