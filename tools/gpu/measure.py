@@ -1,64 +1,106 @@
-"""One stage of the measurements: `sh tools/gpu/measure.sh STAGE`, which sets up the environment for it."""
+"""The measurements on a GPU machine within a time: `sh tools/gpu/measure.sh`, which sets up the environment for it.
+
+The stages run in their order, each within its share of the time. A second command continues with the stages that the
+first one did not start, or did not finish before its end.
+"""
 
 import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
+from runs.errors import InputError
 from runs.harness import HARNESS_ROOT
 from scripts.program import exit_code_of
-from tools.gpu.stage import GpuStage, Options, Precision
-from tools.gpu.stages import audits, event_loop, latency, offline, smoke
+from tools.gpu.results import COMPLETE, CUT, STOPPED
+from tools.gpu.stage import GpuStage, Options, Session, Stage
+from tools.gpu.stages import STAGES
 
-STAGES: dict[str, Callable[[GpuStage], None]] = {
-    "0": smoke.measure,
-    "1": offline.measure,
-    "1b": offline.repeat,
-    "2": latency.measure,
-    "3": audits.measure,
-    "4": event_loop.measure,
-}
+SECONDS = 780.0  # the shares of all stages except D
 
 
-def run_stage(name: str, options: Options, work: Path, out: Path) -> None:
-    """Run a stage and leave its text, its numbers and an archive of its runs in `out`."""
-    out.mkdir(parents=True, exist_ok=True)
-    stage = GpuStage(name, options, work, out)
-    stage.load.start()
-    stage.say(f"stage {name} at {time.strftime('%T')}, at most {options.seconds:.0f} s")
+def run_stages(options: Options, stages: Sequence[Stage], work: Path, out: Path) -> None:
+    """Run stages, and leave the results in `out`.
+
+    Raises:
+        SetupError: If the machine cannot run the stages.
+        Interrupted: If a signal ends the measurements. The files are complete.
+    """
+    session = Session(options, work, out)
+    session.load.start()
     try:
-        STAGES[name](stage)
+        session.say(f"measurements at {time.strftime('%T')}, at most {options.seconds:.0f} s")
+        for stage in stages:
+            _run_stage(session, stage)
     finally:
-        stage.load.stop(stage.folder / "gpu.json")
-        stage.say(f"stage {name} took {options.seconds - stage.left_s:.0f} s; files in {out}")
-        stage.pack()
+        session.load.stop(work / "gpu.json")
+        session.say(f"{options.seconds - session.left_s:.0f} s; results in {out}")
+
+
+def _run_stage(session: Session, stage: Stage) -> None:
+    """Run a stage within its share, unless it has ended or too little time is left."""
+    seconds = min(stage.share_s, session.left_s)
+    if not session.options.dummy and seconds < stage.least_s:
+        session.say(f"-- {stage.name}: not started: {session.left_s:.0f} s left, {stage.least_s:.0f} s needed")
+        return
+    session.say(f"{stage.name}: {stage.title}; at most {seconds:.0f} s")
+    running, started_s, state = GpuStage(stage, session, seconds), time.monotonic(), CUT
+    try:
+        stage.measure(running)
+        state = COMPLETE if running.is_complete else CUT if seconds < stage.share_s else STOPPED
+    finally:
+        running.close(state)
+        running.pack()
+        session.say(f"   {stage.name} took {time.monotonic() - started_s:.0f} s; GPU {session.load.since(started_s)}")
+
+
+def _chosen(names: str | None, work: Path) -> list[Stage]:
+    """Return the stages to run.
+
+    Args:
+        names: names of stages, separated by commas; None = the stages that have not ended.
+
+    Raises:
+        InputError: If a name is unknown.
+    """
+    if names is not None:
+        by_name = {stage.name: stage for stage in STAGES}
+        wanted = names.upper().split(",")
+        if unknown := [name for name in wanted if name not in by_name]:
+            raise InputError(f"--stages {names}: unknown stage {unknown[0]}", f"choose from {','.join(by_name)}")
+        return [by_name[name] for name in wanted]
+    return [stage for stage in STAGES if stage.name not in ended_stages(work)]
+
+
+def ended_stages(work: Path) -> set[str]:
+    """Return the names of the stages that an earlier command completed, or stopped at the end of their share."""
+    results = Session.results_in(work)
+    return {name for name, record in results.stages.items() if record.state in (COMPLETE, STOPPED)}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("stage", choices=STAGES)
-    parser.add_argument("--seconds", type=float, default=530, help="seconds after which no step may end; default: 530")
-    parser.add_argument("--precision", choices=get_args(Precision), default="fp8", help="default: fp8")
-    parser.add_argument("--rate", type=float, help="Offline samples/s, if stage 1 did not run on this machine")
     parser.add_argument(
-        "--work", type=Path, default=HARNESS_ROOT / "output" / "gpu", help="output directory; default: output/gpu"
+        "--seconds", type=float, default=SECONDS, help=f"time of the command in s; default: {SECONDS:.0f}"
     )
-    parser.add_argument("--small", action="store_true", help="a rehearsal: tiny model, few samples")
+    names = ",".join(stage.name for stage in STAGES)
+    parser.add_argument("--stages", metavar=names, help="stages to run; default: all that have not ended")
+    parser.add_argument("--rate", type=float, help="Offline samples/s, if stage T did not measure it")
+    parser.add_argument(
+        "--work", type=Path, default=HARNESS_ROOT / "output" / "gpu", help="working directory; default: output/gpu"
+    )
     return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; return the exit code."""
-    arguments_given = vars(_parser().parse_args(arguments))
-    name, work, dummy = arguments_given.pop("stage"), arguments_given.pop("work"), os.environ.get("REHEARSE") == "dummy"
-    if dummy:  # the dummy engine computes no large model
-        arguments_given["small"] = True
-    options = Options(**arguments_given, dummy=dummy)
-    out = Path(os.environ.get("OUT", work / "out"))
-    return exit_code_of(lambda: run_stage(name, options, work, out))
+    parsed = _parser().parse_args(arguments)
+    installed_s = time.time() - float(os.environ.get("STARTED_S", time.time()))
+    options = Options(parsed.seconds - installed_s, parsed.rate, dummy=os.environ.get("REHEARSE") == "dummy")
+    out = Path(os.environ.get("OUT", parsed.work / "out"))
+    return exit_code_of(lambda: run_stages(options, _chosen(parsed.stages, parsed.work), parsed.work, out))
 
 
 if __name__ == "__main__":

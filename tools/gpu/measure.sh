@@ -1,11 +1,14 @@
 #!/bin/sh
-# Run one stage of the measurements on a GPU machine (tools/gpu/README.md).
-# Usage: sh tools/gpu/measure.sh STAGE [OPTION…]
+# Run the measurements on a GPU machine (tools/gpu/README.md).
+# Usage: sh tools/gpu/measure.sh [OPTION…]
 #   OUT=DIR         where the files to keep are written; default output/gpu/out
 #   GPU_SITE=DIR    where the packages are installed; default /opt/gpu-site
+#   GPU_PARTS=DIR   where the packed parts are; default .gpu/parts
 #   REHEARSE=dummy  the same steps with the dummy engine and the environment of `make setup`, on any machine
 set -eu
 cd "$(dirname "$0")/../.."
+STARTED_S=$(date +%s) # the time of the command includes the installation
+export STARTED_S
 if [ "${REHEARSE:-}" = dummy ]; then
     exec .venv/bin/python -m tools.gpu.measure "$@"
 fi
@@ -15,7 +18,7 @@ export GPU_SITE
 python3 tools/gpu/unpack.py
 PYTHONPATH=$GPU_SITE${PYTHONPATH:+:$PYTHONPATH}
 PATH=$GPU_SITE/bin:$PATH
-# FlashInfer is not packed. vLLM 0.24 would use it for sampling with top-k, which greedy requests never do.
+# FlashInfer is not packed. vLLM 0.24 imports it by default, for sampling with top-k, which greedy requests never do.
 VLLM_USE_FLASHINFER_SAMPLER=0
 # On CUDA vLLM forks its engine core by default; a fork of the run's process keeps the locks of its threads.
 VLLM_WORKER_MULTIPROC_METHOD=spawn

@@ -1,6 +1,7 @@
 """Check the reduced libraries of vLLM on this GPU, and measure the GPU's limits: `python -m tools.gpu.probe`.
 
-Each check is independent of the others. The last line of the output is a JSON object: check → finding.
+Each check is independent of the others. The last line of the output is a JSON object: check → text, and for a limit of
+the GPU the ID of its figure (expected.yaml) and its value.
 """
 
 import json
@@ -8,10 +9,21 @@ import statistics
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 FAILED = "FAILED"
 REPEATS = 20
+MAX_ERROR = 1e-2  # relative error of a kernel's output
+
+
+@dataclass(frozen=True)
+class ProbeFinding:
+    """The finding of a check."""
+
+    text: str
+    figure: str = ""  # ID of the figure that the check measures
+    value: float = 0.0
 
 
 def _relative_error(value: Any, reference: Any) -> float:
@@ -42,39 +54,47 @@ def _random(*shape: int) -> Any:
     return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
 
-def find_device() -> str:
+def _checked(error: float, more: str = "", figure: str = "", value: float = 0.0) -> ProbeFinding:
+    """Return the finding on a kernel whose output has this relative error."""
+    text = f"relative error {error:.1e}{more}"
+    return ProbeFinding(text if error < MAX_ERROR else f"{FAILED}: {text}, allowed: {MAX_ERROR:g}", figure, value)
+
+
+def find_device() -> ProbeFinding:
     import torch
 
     free, total = torch.cuda.mem_get_info()
     major, minor = torch.cuda.get_device_capability(0)
     name = torch.cuda.get_device_name(0)
-    return f"torch {torch.__version__}, {name}, sm_{major}{minor}, {free >> 20} of {total >> 20} MiB free"
+    return ProbeFinding(f"torch {torch.__version__}, {name}, sm_{major}{minor}, {free >> 20} of {total >> 20} MiB free")
 
 
-def measure_copy() -> str:
+def measure_copy() -> ProbeFinding:
     import torch
 
     source = _random(1 << 30)
     target = torch.empty_like(source)
-    return f"{2 * source.nbytes / _seconds(lambda: target.copy_(source)) / 1e12:.2f} TB/s read and written"
+    rate = 2 * source.nbytes / _seconds(lambda: target.copy_(source)) / 1e12
+    return ProbeFinding(f"{rate:.2f} TB/s read and written", "gpu-copy", rate)
 
 
-def measure_product() -> str:
+def measure_product() -> ProbeFinding:
     size = 8192
     left, right = _random(size, size), _random(size, size)
-    return f"{2 * size**3 / _seconds(lambda: left @ right) / 1e12:.0f} TFLOP/s in bf16"
+    rate = 2 * size**3 / _seconds(lambda: left @ right) / 1e12
+    return ProbeFinding(f"{rate:.0f} TFLOP/s in bf16", "gpu-bf16", rate)
 
 
-def import_engine() -> str:
+def import_engine() -> ProbeFinding:
     import vllm
     import vllm.v1.engine.async_llm
     import vllm.v1.worker.gpu_worker
     from vllm.platforms import current_platform
 
-    return f"vLLM {vllm.__version__}, {type(current_platform).__name__}"
+    return ProbeFinding(f"vLLM {vllm.__version__}, {type(current_platform).__name__}")
 
 
-def check_rms_norm() -> str:
+def check_rms_norm() -> ProbeFinding:
     import torch
     from vllm import _custom_ops as ops
 
@@ -83,10 +103,10 @@ def check_rms_norm() -> str:
     ops.rms_norm(output, values, weight, epsilon)
     wide = values.double()
     reference = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon) * weight.double()
-    return f"relative error {_relative_error(output, reference):.1e}"
+    return _checked(_relative_error(output, reference))
 
 
-def check_fp8_product() -> str:
+def check_fp8_product() -> ProbeFinding:
     import torch
     from vllm import _custom_ops as ops
 
@@ -99,10 +119,11 @@ def check_fp8_product() -> str:
 
     reference = (activations[:compared].float() * activation_scale[:compared]) @ (weights.float() * weight_scale).t()
     error = _relative_error(product()[:compared], reference)
-    return f"relative error {error:.1e}, {2 * rows * inner * columns / _seconds(product) / 1e12:.0f} TFLOP/s in FP8"
+    rate = 2 * rows * inner * columns / _seconds(product) / 1e12
+    return _checked(error, f", {rate:.0f} TFLOP/s in FP8", "gpu-fp8", rate)
 
 
-def check_attention() -> str:
+def check_attention() -> ProbeFinding:
     """Compare FlashAttention 3 with PyTorch."""
     import torch
     from vllm.vllm_flash_attn import flash_attn_varlen_func
@@ -114,10 +135,10 @@ def check_attention() -> str:
     repeated = (part.repeat_interleave(heads // key_heads, 1) for part in (key, value))
     wide = [part.transpose(0, 1).unsqueeze(0).float() for part in (query, *repeated)]
     reference = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=True)[0].transpose(0, 1)
-    return f"relative error {_relative_error(output[0] if isinstance(output, tuple) else output, reference):.1e}"
+    return _checked(_relative_error(output[0] if isinstance(output, tuple) else output, reference))
 
 
-CHECKS: dict[str, Callable[[], str]] = {
+CHECKS: dict[str, Callable[[], ProbeFinding]] = {
     "device": find_device,
     "copy": measure_copy,
     "product": measure_product,
@@ -128,22 +149,21 @@ CHECKS: dict[str, Callable[[], str]] = {
 }
 
 
-def run_check(check: Callable[[], str]) -> str:
-    """Return the finding of a check; a failure has its cause and line."""
+def run_check(check: Callable[[], ProbeFinding]) -> ProbeFinding:
+    """Return the finding of a check with its duration; a failure has its cause and line."""
+    started_s = time.perf_counter()
     try:
-        return check()
+        finding = check()
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{FAILED}: {type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})"[:300]
+        text = f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})"
+        return ProbeFinding(f"{FAILED}: {text}"[:300])
+    return ProbeFinding(f"{finding.text} in {time.perf_counter() - started_s:.1f} s", finding.figure, finding.value)
 
 
 def main() -> None:
     """Run all checks."""
-    facts = {}
-    for name, check in CHECKS.items():
-        started = time.perf_counter()
-        facts[name] = f"{run_check(check)} in {time.perf_counter() - started:.1f} s"
-    print(json.dumps(facts))
+    print(json.dumps({name: asdict(run_check(check)) for name, check in CHECKS.items()}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Install the archive of pack.py on the GPU machine: `python3 tools/gpu/unpack.py`, repeated as parts arrive.
 
 Parts in .gpu/parts are copied to a directory beside the target, so they may arrive one by one. Exit codes: 0 installed,
-4 parts are missing or damaged. The program needs only the standard library. GPU_SITE is the target directory.
+4 parts are missing or damaged. The program needs only the standard library. GPU_SITE is the target directory, and
+GPU_PARTS the directory of the parts.
 """
 
 import compileall
@@ -77,4 +78,5 @@ def _say(line: str, code: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(install(CARRIED, Path(os.environ.get("GPU_SITE", "/opt/gpu-site"))))
+    parts = Path(os.environ.get("GPU_PARTS", CARRIED))
+    sys.exit(install(parts, Path(os.environ.get("GPU_SITE", "/opt/gpu-site"))))
