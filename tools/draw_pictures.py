@@ -20,15 +20,20 @@ COLUMNS = 2
 
 def draw_benches(records: list[BenchRecord]) -> bytes:
     """Return TTFT and TPOT of benches."""
-    title = " and ".join(record.label for record in records) if len(records) > 1 else f"Bench of {records[0].target}"
+    first = records[0]
+    engine = first.conditions.system.get("engine")
+    names = " and ".join(record.label for record in records)
+    title = names if len(records) > 1 else f"Bench of {first.target}, engine {engine}"
     lines = [conclusion(records[0])] if len(records) == 1 else []
     return svg_file(title, lines, bench_charts(records)[:COLUMNS], COLUMNS)
 
 
 def draw_ab(record: AbRecord) -> bytes:
-    """Return the changes of the first compared system at the first load, and the first latency over time."""
+    """Return the changes of the first compared system at the first load, and a latency over time that differs."""
     changes = [change for change in record.changes if (change.load, change.system) == (0, 1)]
-    charts = [forest(record, changes), *courses(record, 0)[:1]]
+    different = {change.quantity for change in changes if change.verdict in ("faster", "slower")}
+    over_time = sorted(courses(record, 0), key=lambda chart: chart.y.name not in different)
+    charts = [forest(record, changes), *over_time[:1]]
     return svg_file(f"{record.systems[1].name} against {record.systems[0].name}", record.sentences, charts, COLUMNS)
 
 

@@ -21,7 +21,7 @@ MAX_NAME = 28  # maximum length of a name of a row, in characters
 _INCHES = {"normal": (4.6, 2.9), "small": (3.4, 2.1), "wide": (5.6, 3.2)}
 _ROW_INCHES = 0.34
 _EDGE = 0.03  # share of an axis that a mark needs at its beginning
-_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (3, 1)))
+_DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1, 1.5), (5, 2, 1, 2), (3, 1))  # lengths of dashes and gaps
 mpl.rcParams.update(mpl.rc_params_from_file(Path(__file__).with_name("charts.mplstyle"), use_default_template=False))
 
 
@@ -70,11 +70,11 @@ def _draw_series(axes: Any, chart: Chart, series: Series, place: int) -> None:
         area.set_gid(group)
         return
     if series.style == "steps":
-        (steps,) = axes.step(x, y, where="post", color=color, linewidth=1.5, linestyle=_dashes(place))
+        (steps,) = axes.step(x, y, where="post", color=color, linewidth=1.5, linestyle=_line_style(place))
         steps.set_gid(group)
         return
     if series.style == "joined" and len(x) > 1:
-        (joined,) = axes.plot(x, y, color=color, linewidth=1.4, linestyle=_dashes(place))
+        (joined,) = axes.plot(x, y, color=color, linewidth=1.4, linestyle=_line_style(place))
         joined.set_gid(group)
     for point in series.points:
         _draw_interval(axes, point, color, group, is_horizontal=bool(chart.y.rows))
@@ -86,9 +86,13 @@ def _draw_series(axes: Any, chart: Chart, series: Series, place: int) -> None:
     marks.set_gid(group)
 
 
-def _dashes(place: int) -> Any:
-    """Return the dashes of a line. Series with equal colors have different dashes."""
+def dashes(place: int) -> tuple[float, ...]:
+    """Return the lengths of the dashes of a line, and of the gaps. Series with equal colors have different dashes."""
     return _DASHES[(place + place // len(SERIES)) % len(_DASHES)]
+
+
+def _line_style(place: int) -> Any:
+    return (0, dashes(place)) if dashes(place) else "-"
 
 
 def _draw_interval(axes: Any, point: Point, color: str, group: str, *, is_horizontal: bool) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import Any
 from xml.etree import ElementTree
 
@@ -24,12 +25,18 @@ from runs.wording import printable
 
 SPACING = 2.0  # minimum distance of two points with texts on a curve, in points
 MAX_NAME = 40  # maximum length of a name in a legend, in characters
+MAX_LINE = 105  # maximum length of a line above the charts of a file, in characters
 _WIDTH = 8.6  # of a file, in inches
 _HEIGHT = 2.6  # of one row of charts in a file, in inches
 _LINE_HEIGHT = 0.19  # of a line of text above the charts, in inches
 
+_MARKERS = {"steps": "", "area": "s"}  # markers in a legend, where they differ from the shape of the series
+
 _SVG, _HREF = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
-_FONT = "text { font-family: 'DejaVu Sans', Verdana, sans-serif; }"
+_TEXT = (
+    "text { font-family: 'DejaVu Sans', Verdana, sans-serif; } "
+    ".moving text { paint-order: stroke; stroke: var(--paper); stroke-width: 2.5px; }"
+)
 _NAMES = {color: name for name, color in LIGHT.items()}
 _COLOR = re.compile(r"#[0-9a-f]{6}\b")
 _FAMILY = re.compile(r"font-family: [^;]+;? ?")
@@ -57,9 +64,10 @@ def svg_of(chart: Chart, key: str) -> tuple[Markup, Markup]:
 def svg_file(title: str, lines: Sequence[str], charts: Sequence[Chart], columns: int = 1) -> bytes:
     """Return charts as one file with a title, for light and dark backgrounds."""
     rows = -(-len(charts) // columns)
-    figure = Figure(figsize=(_WIDTH, _LINE_HEIGHT * (2 + len(lines)) + _HEIGHT * max(1, rows)))
+    heading = [part for text in (title, *lines) for part in wrap(printable(text), MAX_LINE)]
+    figure = Figure(figsize=(_WIDTH, _LINE_HEIGHT * (1 + len(heading)) + _HEIGHT * max(1, rows)))
     figure.patch.set_facecolor(LIGHT["paper"])
-    figure.suptitle("\n".join(map(printable, (title, *lines))), x=0.02, ha="left", fontsize=11)
+    figure.suptitle("\n".join(heading), x=0.02, ha="left", fontsize=11)
     drawn_charts = []
     for place, chart in enumerate(charts, start=1):
         drawn_charts.append(draw_chart(figure.add_subplot(rows, columns, place), chart))
@@ -70,7 +78,7 @@ def svg_file(title: str, lines: Sequence[str], charts: Sequence[Chart], columns:
     words, style = ElementTree.Element("title"), ElementTree.Element("style")
     words.text = ". ".join(map(printable, [title, *(chart.words for chart in charts)]))
     dark = f"@media (prefers-color-scheme: dark) {{ svg {{ {variables(DARK)} }} }}"
-    style.text = f"svg {{ {variables(LIGHT)} }} {dark} {_FONT}"
+    style.text = f"svg {{ {variables(LIGHT)} }} {dark} {_TEXT}"
     root[:0] = [words, style]
     root.set("xmlns", "http://www.w3.org/2000/svg")
     return ElementTree.tostring(root, encoding="unicode").encode()
@@ -80,7 +88,8 @@ def _write_legend(drawn: DrawnChart) -> None:
     handles = [
         Line2D(
             [], [], color=LIGHT[color_of(series, place)], label=printable(series.name, MAX_NAME),
-            linestyle="" if series.style == "marks" else "-", marker="" if series.style == "steps" else series.shape,
+            linestyle="-" if series.style in ("joined", "steps") else "",
+            marker=_MARKERS.get(series.style, series.shape),
             markerfacecolor=LIGHT["paper"] if series.is_hollow else None, markersize=5,
         )
         for place, series in drawn.chart.legend

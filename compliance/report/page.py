@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from compliance.report.chart_drawing import color_of
+from compliance.report.chart_drawing import color_of, dashes
 from compliance.report.chart_svg import svg_of
 from compliance.report.palette import DARK, LIGHT, variables
 from runs.harness import HARNESS_VERSION
@@ -42,6 +42,7 @@ def render_page(page: Any, template: str = "page.html", scripts: Sequence[str] =
     environment.filters |= {
         "number": _number, "milliseconds": milliseconds, "limit": limit_text, "moment": moment, "duration": duration,
         "setting": _setting, "rate": per_second, "two_digits": two_digits, "svg": svg_of, "color": color_of,
+        "dashes": dashes,
     }  # fmt: skip
     environment.tests["shown_for"] = shows
     palettes = {"light": Markup(variables(LIGHT)), "dark": Markup(variables(DARK))}

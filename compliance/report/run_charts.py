@@ -124,7 +124,9 @@ def overview(requests: RequestTable, series: TimeSeries) -> list[Chart]:
     if series.waiting is not None:
         times_ns["first token (TTFT)"] = requests.first_token_ns
     latencies = [
-        Series(name, [Point(float(x), float(y)) for x, y in zip(issued[::step], ends[::step], strict=True)])
+        Series(
+            name, [Point(float(x), float(y)) for x, y in zip(issued[::step], ends[::step], strict=True)], is_faint=True
+        )
         for name, moments in times_ns.items()
         for ends in [(moments - requests.issue_ns) / 1e9]
     ]
