@@ -79,7 +79,12 @@ def precise(value: float) -> str:
     return f"{value:.2g}" if 0 < abs(value) < 0.1 else f"{value:,.2f}"
 
 
+def readable_rate(rate: float) -> str:
+    """Return a rate with at least two significant digits: 0.016, 0.24, 12.3, 1,234."""
+    digits = 0 if rate >= 1000 else 1 if rate >= 10 else 2
+    return f"{rate:.2g}" if rate < 0.1 else f"{rate:,.{digits}f}"
+
+
 def per_second(rate: float) -> str:
     """Return a rate as text: 0.016/s, 0.24/s, 12.3/s, 1,234/s."""
-    digits = 0 if rate >= 1000 else 1 if rate >= 10 else 2
-    return f"{rate:.2g}/s" if rate < 0.1 else f"{rate:,.{digits}f}/s"
+    return f"{readable_rate(rate)}/s"

@@ -1,14 +1,16 @@
-"""The page of runs, for light and dark screens and for print. It needs no other files.
+"""The page of runs, from their files.
 
 The layout is page.html.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from compliance.report.chart import Axis, Chart, Line, Point, Series, Style
+from compliance.report.remarks import Remark, grouped_remarks
 from compliance.report.run_section import RunSection, run_section
 from compliance.report.tune_charts import tune_charts
 from compliance.results.scoring import ScoreSources
@@ -17,9 +19,28 @@ from runs.errors import HarnessError
 from runs.numbers.result import RunNumbers
 from runs.record.engines.server_notes import stated_verdict
 from runs.record.manifest import Manifest
-from runs.wording import milliseconds
+from runs.wording import NO_LIMIT_MS, counted, milliseconds, readable_rate, shortened_list
 
+MAX_LISTED = 4  # names of runs in the headline
 MAX_SECTIONS = 24  # maximum number of runs with a section; of additional runs the page shows only the name
+
+
+class Headline(NamedTuple):
+    """A sentence at the beginning of the page."""
+
+    outcome: str  # empty for a sentence on multiple runs
+    is_good: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A violated rule, with the runs that violate it in the same way."""
+
+    rule: str
+    is_error: bool
+    fix: str
+    remark: Remark
 
 
 @dataclass(frozen=True)
@@ -43,6 +64,20 @@ class CurvePoint:
         return 1000 / self.tpot_ms if self.tpot_ms else None
 
 
+@dataclass(frozen=True)
+class TuneSection:
+    """One tuning on the page."""
+
+    directory: Path
+    record: Mapping[str, Any]  # tune.json
+    charts: Sequence[Chart]
+
+    @property
+    def title(self) -> str:
+        rate = self.record["target_qps"]
+        return f"Tune, {self.record['scenario']}: {f'target_qps {rate:g} confirmed' if rate else 'rate not confirmed'}"
+
+
 @dataclass
 class Page:
     """The content of a page."""
@@ -50,10 +85,139 @@ class Page:
     title: str
     made: str
     runs: list[RunSection] = field(default_factory=list)
-    tunes: list[tuple[Path, dict[str, Any], list[Chart]]] = field(default_factory=list)  # directory, tune.json
+    tunes: list[TuneSection] = field(default_factory=list)
     points: list[CurvePoint] = field(default_factory=list)  # runs of the Endpoints client and runs over HTTP
-    curves: list[Chart] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)  # one sentence for each unreadable run
+    unread: list[str] = field(default_factory=list)  # one sentence for each run that is not on the page
+
+    @property
+    def is_single(self) -> bool:
+        return len(self.runs) == 1 and not self.tunes and not self.points
+
+    @property
+    def headlines(self) -> Iterator[Headline]:
+        """Yield the outcome of a single run, or those of all runs, tunings and points."""
+        if self.is_single:
+            (run,) = self.runs
+            numbers = [run.main_numbers] if run.main_numbers else []
+            yield Headline(run.outcome, run.is_good, "; ".join([*run.reasons, *numbers]))
+            return
+        yield from (Headline("", True, tune.title) for tune in self.tunes)
+        if self.runs:
+            yield Headline("", True, f"{counted(len(self.runs), 'run')}: {_tally(run.outcome for run in self.runs)}")
+            if bad := [run.name for run in self.runs if not run.is_good]:
+                yield Headline("Problems", False, shortened_list(bad, MAX_LISTED))
+        if points := [point for point in self.points if not point.is_own]:
+            text = f"{counted(len(points), 'run')} of the MLPerf Endpoints client: {_tally(p.outcome for p in points)}"
+            yield Headline("", True, text)
+
+    @property
+    def subtitle(self) -> str:
+        if not self.is_single:
+            return ""
+        (run,) = self.runs
+        eligible = "" if run.manifest.official else ", not eligible for submission"
+        return f"{run.subtitle}{eligible}, {run.directory}"
+
+    @property
+    def charts(self) -> list[Chart]:
+        """Curves over concurrency if there are points; otherwise the throughput of multiple runs."""
+        if self.points:
+            return curves(self.points)
+        measured = [run for run in self.runs if run.tokens_per_second]
+        return comparison_charts(measured) if len(measured) > 1 else []
+
+    @property
+    def score_columns(self) -> list[tuple[str, str]]:
+        scored = next((run.scores for run in self.runs if run.scores), [])
+        return [(score.name, "n") for score in scored]
+
+    @property
+    def reasons(self) -> list[Remark]:
+        """The reasons against the runs; those of a single run are in its headline."""
+        pairs = [(run.name, reason) for run in self.runs for reason in run.reasons]
+        return [] if self.is_single else grouped_remarks(pairs)
+
+    @property
+    def violations(self) -> list[Violation]:
+        """The violated rules, each once with its runs."""
+        findings = [finding for run in self.runs for finding in run.findings]
+        first = {finding.sentence: finding for finding in reversed(findings)}
+        pairs = [(self._place(run.name), finding.sentence) for run in self.runs for finding in run.findings]
+        return [
+            Violation(finding.rule, finding.severity == "error", finding.fix or finding.definition.fix, remark)
+            for remark in grouped_remarks(pairs)
+            for finding in [first[remark.text]]
+        ]
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """The notes on the runs, each once with its runs."""
+        return grouped_remarks((self._place(run.name), note) for run in self.runs for note in run.notes)
+
+    @property
+    def left_out(self) -> list[Remark]:
+        return [Remark(sentence, ()) for sentence in self.unread]
+
+    def _place(self, name: str) -> str:
+        """Return the name of a run; empty if the page has no other run."""
+        return "" if self.is_single else name
+
+
+def _tally(outcomes: Iterable[str]) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in Counter(outcomes).most_common())
+
+
+def comparison_charts(runs: Sequence[RunSection]) -> list[Chart]:
+    """Return the tokens/s of each run, and the latencies that have a limit, one row for each run."""
+    throughput = [
+        Series(name, _throughputs(runs, is_valid=is_valid), is_hollow=not is_valid, color=color)
+        for is_valid, name, color in ((True, "VALID", "c1"), (False, "not VALID", "c2"))
+    ]
+    latencies = [
+        Series(f"p99 {measure.upper()}", _shares(runs, measure), color=color, shape=shape)
+        for measure, color, shape in (("ttft", "c1", "o"), ("tpot", "c2", "D"))
+    ]
+    rows = Axis("", rows=_short_names(runs))
+    charts = [
+        Chart("Throughput of the runs", Axis("output tokens/s", low=0), rows, throughput, size="wide"),
+        Chart(
+            "Latencies against their limits",
+            Axis("limit", "%", low=0),
+            rows,
+            latencies,
+            [Line(100, "limit", "x")],
+            "wide",
+        ),
+    ]
+    return [chart for chart in charts if any(series.points for series in chart.series)]
+
+
+def _throughputs(runs: Sequence[RunSection], *, is_valid: bool) -> list[Point]:
+    return [
+        Point(run.tokens_per_second, row, f"{run.name}: {run.main_numbers}")
+        for row, run in enumerate(runs)
+        if run.tokens_per_second and (run.outcome == "VALID") == is_valid
+    ]
+
+
+def _shares(runs: Sequence[RunSection], measure: str) -> list[Point]:
+    """Return the p99 of a latency as a share of its limit in %, for the runs that have both."""
+    points = []
+    for row, run in enumerate(runs):
+        value_ms, limit_ms = run.p99(measure)
+        if value_ms is not None and limit_ms is not None and limit_ms < NO_LIMIT_MS:
+            text = f"{run.name}: p99 {measure.upper()} {milliseconds(value_ms)} ms of {milliseconds(limit_ms)} ms"
+            points.append(Point(100 * value_ms / limit_ms, row, text))
+    return points
+
+
+def _short_names(runs: Sequence[RunSection]) -> list[str]:
+    """Return the names of the runs without the directories that all of them share."""
+    parts = [run.name.split("/") for run in runs]
+    shared = 0
+    while all(len(name) > shared + 1 and name[shared] == parts[0][shared] for name in parts):
+        shared += 1
+    return ["/".join(name[shared:]) for name in parts]
 
 
 def make_page(
@@ -71,24 +235,23 @@ def make_page(
         folders: Name and directory of each run of the MLPerf Endpoints client.
     """
     page = Page(title, made)
-    page.tunes = [(directory, record, tune_charts(record)) for directory, record in tunes]
+    page.tunes = [TuneSection(directory, record, tune_charts(record)) for directory, record in tunes]
     for number, (name, root) in enumerate(runs[:MAX_SECTIONS], start=1):
         try:
             page.runs.append(run_section(root, f"run{number}", name))
         except HarnessError as error:
-            page.left_out.append(f"{name}: {error.message}")
-    page.left_out += [
+            page.unread.append(f"{name}: {error.message}")
+    page.unread += [
         f"{name}: not shown, because a page shows at most {MAX_SECTIONS} runs" for name, _ in runs[MAX_SECTIONS:]
     ]
     for name, root in folders:
         try:
             page.points += [point] if (point := point_of_folder(root, name)) is not None else []
         except HarnessError as error:
-            page.left_out.append(f"{name}: {error.message}")
+            page.unread.append(f"{name}: {error.message}")
     if page.points:
         over_http = [point_of_run(run.manifest, run.result, run.name) for run in page.runs]
         page.points += [point for point in over_http if point is not None]
-        page.curves = curves(page.points)
     return page
 
 
@@ -141,7 +304,7 @@ def curves(points: Sequence[CurvePoint]) -> list[Chart]:
     """
     offline_points = (point for point in points if point.load == OFFLINE and point.holds and not point.is_own)
     offline = max((point.tokens_per_second for point in offline_points), default=None)
-    lines = [] if offline is None else [Line(offline, f"Offline {offline:,.4g}", "x")]
+    lines = [] if offline is None else [Line(offline, f"Offline {readable_rate(offline)}", "x")]
     charts = []
     for title, unit, name, place in (
         ("p90 TTFT", "ms", "ttft_ms", 0),
@@ -180,5 +343,6 @@ def _state(point: CurvePoint) -> tuple[str, str]:
 
 def _point(point: CurvePoint, name: str, unit: str) -> Point:
     value = getattr(point, name)
-    text = f"{point.load}: {milliseconds(value)} {unit} at {point.tokens_per_second:,.4g} tokens/s, {point.name}"
+    rate = readable_rate(point.tokens_per_second)
+    text = f"{point.load}: {milliseconds(value)} {unit} at {rate} tokens/s, {point.name}"
     return Point(point.tokens_per_second, value, text, point.load)

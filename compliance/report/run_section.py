@@ -1,24 +1,23 @@
-"""One run on the page: manifest, result, findings, charts and scores."""
+"""One run on a page, from its files: the headline, charts, numbers, facts, settings and remarks, as texts with units."""
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from compliance.accuracy.accuracy_files import ScoresRecord
+from compliance.accuracy.accuracy_files import ACCURACY_OUTCOMES, ScoresRecord
 from compliance.accuracy.recorded_outcome import recorded_outcome
 from compliance.judge.verdict import Finding
-from compliance.report.ceiling import ceiling_rows
 from compliance.report.chart import Chart
 from compliance.report.chart_svg import svg_file
 from compliance.report.run_charts import distribution, over_time, overview
+from compliance.report.run_facts import Rows, run_facts
 from compliance.report.series import time_series
+from compliance.report.settings import SettingRow, setting_rows
 from compliance.results.policy import judge_run
 from compliance.results.run_evidence import RunEvidence
 from runs.errors import HarnessError, InputError
-from runs.numbers.numbers import LatencyNumbers, shows
+from runs.numbers.numbers import LatencyNumbers, shows, supported
 from runs.numbers.rederive import Derived, derive_numbers, time_per_output_token_ns
 from runs.numbers.result import RunNumbers, read_result
 from runs.record.engines.server_notes import doubtful_tokens
@@ -26,12 +25,35 @@ from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_request_table
-from runs.wording import counted, milliseconds
+from runs.wording import NO_LIMIT_MS, counted, milliseconds, moment, precise, readable_rate
 
-_MARKED = ("p99", "p90", "p50")  # percentiles to mark in a picture; the first one with enough samples is used
+_MARKED = ("p99", "p90", "p50")  # percentiles to mark in a chart; the first one with enough samples is used
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p99_9", "max")
+_LATENCIES = (("ttft", "TTFT"), ("tpot", "TPOT"), ("latency", "latency"))
+_GOOD = ("VALID", "PASS", ACCURACY_OUTCOMES[None])
+_SHOWN_ELSEWHERE = ("output_log_dir", "label")
 
 
-@dataclass
+@dataclass(frozen=True)
+class LatencyRow:
+    """The statistics of one latency, and its limit, in ms."""
+
+    measure: str
+    name: str
+    values_ms: list[float]
+    limit_ms: float | None
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score, and its margin above the lower limit in %."""
+
+    name: str
+    value: float
+    margin: float | None
+
+
+@dataclass(frozen=True)
 class RunSection:
     """One run on the page."""
 
@@ -41,19 +63,109 @@ class RunSection:
     manifest: Manifest
     result: RunNumbers
     outcome: str  # outcome, in the words of `main.py status`
-    scores: list[dict[str, Any]]
+    scores: list[Score]
     reasons: list[str]
     notes: list[str]
     findings: list[Finding]
     charts: list[Chart]
-    counts: list[tuple[str, str]]  # rows on tokens, finish reasons and replicas
-    ceiling: list[tuple[str, str]]
-    is_changed: bool = False  # a record differs from the attestation
+    facts: list[tuple[str, Rows]]
 
     @property
-    def good(self) -> bool:
-        is_doubtful = self.is_changed or doubtful_tokens(self.manifest.observed.clients)
-        return not self.manifest.exit_code and not is_doubtful
+    def is_good(self) -> bool:
+        return not self.manifest.exit_code and self.outcome in _GOOD
+
+    @property
+    def subtitle(self) -> str:
+        return f"{self.result.scenario} {self.manifest.plan.mode}, {moment(self.manifest.start_time_ns)}"
+
+    @property
+    def samples(self) -> int | None:
+        return self.result.counts.samples
+
+    @property
+    def marked(self) -> str:
+        """The highest percentile of _MARKED that the run supports."""
+        return next(iter(supported(self.samples, *_MARKED)), "p50")
+
+    @property
+    def main_numbers(self) -> str:
+        """The rates, the latencies with their limits, or the scores, in one phrase; empty if the run has no numbers."""
+        if self.scores:
+            margins = [f"{score.name} {precise(score.value)}{_margin_text(score)}" for score in self.scores]
+            return ", ".join(margins)
+        numbers = self.result.reported
+        if numbers is None:
+            return ""
+        rates = [(numbers.samples_per_second, "samples/s"), (numbers.tokens_per_second, "tokens/s")]
+        texts = [f"{readable_rate(rate)} {unit}" for rate, unit in rates if rate]
+        column = self.statistics.index(self.marked) if self.marked in self.statistics else 0
+        for row in self.latencies:
+            limit = (
+                "" if row.limit_ms is None or row.limit_ms >= NO_LIMIT_MS else f" of {milliseconds(row.limit_ms)} ms"
+            )
+            if limit or row.name != "latency":
+                texts.append(f"{self.statistics[column]} {row.name} {milliseconds(row.values_ms[column])} ms{limit}")
+        return ", ".join(texts)
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """The statistics of the latencies that the run supports."""
+        return supported(self.samples, *_STATISTICS)
+
+    @property
+    def latencies(self) -> list[LatencyRow]:
+        numbers, settings = self.result.reported, self.result.in_force
+        limits_ns = {"ttft": settings.ttft_limit_ns, "tpot": settings.tpot_limit_ns}
+        rows = []
+        for measure, name in _LATENCIES:
+            values = getattr(numbers, f"{measure}_ns", None)
+            if values is not None:
+                limit_ns = limits_ns.get(measure)
+                values_ms = [getattr(values, statistic) / 1e6 for statistic in self.statistics]
+                rows.append(LatencyRow(measure, name, values_ms, limit_ns / 1e6 if limit_ns else None))
+        return rows
+
+    @property
+    def limit_name(self) -> str:
+        """The percentile to which the limits apply."""
+        stopping = self.result.early_stopping
+        return "limit" if stopping is None else f"limit of p{100 * stopping.percentile:g}"
+
+    def p99(self, measure: str) -> tuple[float | None, float | None]:
+        """Return the p99 of a latency and its limit in ms; None if the run does not support or have it."""
+        row = next((row for row in self.latencies if row.measure == measure), None)
+        if row is None or "p99" not in self.statistics:
+            return None, None
+        return row.values_ms[self.statistics.index("p99")], row.limit_ms
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """The columns of the table of latencies."""
+        return [(statistic.replace("_", "."), "n") for statistic in self.statistics]
+
+    @property
+    def samples_per_second(self) -> float | None:
+        return self.result.reported.samples_per_second if self.result.reported else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return self.result.reported.tokens_per_second if self.result.reported else None
+
+    @property
+    def requested(self) -> list[SettingRow]:
+        """The options that the user gave, which differ from the defaults."""
+        return setting_rows(
+            (name, value) for name, value in self.manifest.asked.items() if name not in _SHOWN_ELSEWHERE
+        )
+
+    @property
+    def effective(self) -> list[SettingRow]:
+        """The settings of LoadGen and of the engine."""
+        return setting_rows((self.result.in_force.model_dump() | self.manifest.engine.configuration).items())
+
+
+def _margin_text(score: Score) -> str:
+    return "" if score.margin is None else f" ({score.margin:+.2f}%)"
 
 
 def run_section(root: Path, key: str, name: str) -> RunSection:
@@ -63,7 +175,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
         InputError: If a file is missing or damaged.
     """
     run_dir = RunDir(root)
-    manifest, result, requests = _files_of(run_dir)
+    manifest, result, requests = read_files(run_dir)
     run = FinishedRun(run_dir)
     reasons = [result.load.warning] if result.load and result.load.warning else []
     reasons += filter(None, [*result.reasons, doubtful_tokens(manifest.observed.clients)])
@@ -72,7 +184,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
         *manifest.notes,
         *result.notes,
     ]
-    scores: list[dict[str, Any]] = []
+    scores: list[Score] = []
     findings: list[Finding] = []
     outcome = recorded_outcome(run_dir, manifest, result)
     if outcome.scores is not None:
@@ -103,18 +215,16 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
         manifest=manifest,
         result=result,
         outcome=outcome.text,
-        is_changed=outcome.is_changed,
         scores=scores,
         reasons=reasons,
         notes=notes,
         findings=findings,
         charts=_charts(requests, derived, tokens_per_second),
-        counts=_counts(requests),
-        ceiling=ceiling_rows(manifest, requests, tokens_per_second),
+        facts=run_facts(manifest, result, requests, tokens_per_second),
     )
 
 
-def _files_of(run: RunDir) -> tuple[Manifest, RunNumbers, RequestTable]:
+def read_files(run: RunDir) -> tuple[Manifest, RunNumbers, RequestTable]:
     """Read the files of a run that a page shows.
 
     Raises:
@@ -134,7 +244,7 @@ def overview_of(root: Path) -> bytes:
         InputError: If a file is missing or damaged.
     """
     run = RunDir(root)
-    manifest, result, requests = _files_of(run)
+    manifest, result, requests = read_files(run)
     plan, observed = manifest.plan, manifest.observed
     version = manifest.engine.versions.get(plan.engine, "")
     title = f"{result.scenario} {plan.mode}, {Path(manifest.model.name).name}, {plan.engine} {version}".rstrip()
@@ -155,11 +265,11 @@ def overview_of(root: Path) -> bytes:
     return svg_file(title, lines, overview(requests, time_series(requests)))
 
 
-def score_rows(record: ScoresRecord) -> tuple[list[dict[str, Any]], list[str]]:
+def score_rows(record: ScoresRecord) -> tuple[list[Score], list[str]]:
     """Return the scores with their margins above the lower limits in %, and a sentence for each violated limit."""
     lowest = {check.name: check.low for check in record.checks}
-    rows = [
-        {"name": name, "value": value, "margin": (value / lowest[name] - 1) * 100 if lowest.get(name) else None}
+    scores = [
+        Score(name, value, (value / lowest[name] - 1) * 100 if lowest.get(name) else None)
         for name, value in record.scores.items()
     ]
     below = [
@@ -167,7 +277,10 @@ def score_rows(record: ScoresRecord) -> tuple[list[dict[str, Any]], list[str]]:
         for check in record.checks
         if not check.passed
     ]
-    return rows, below
+    return scores, below
+
+
+# Charts -------------------------------------------------------------------------------------------------------------
 
 
 def _charts(requests: RequestTable, derived: Derived | None, tokens_per_second: float | None) -> list[Chart]:
@@ -192,19 +305,3 @@ def _charts(requests: RequestTable, derived: Derived | None, tokens_per_second: 
         return charts + over_time(time_series(requests), tokens_per_second)
     lateness_ns = np.maximum(times.issued_ns - times.scheduled_ns, 0)
     return charts + over_time(time_series(requests, lateness_ns=lateness_ns, late=late), tokens_per_second)
-
-
-def _counts(requests: RequestTable) -> list[tuple[str, str]]:
-    rows = [
-        (name, f"{values.mean():,.1f} per sample, from {values.min():,} to {values.max():,}")
-        for name, values in (("input tokens", requests.prompt_tokens), ("output tokens", requests.output_tokens))
-    ]
-    ended = Counter(requests.finish_reason).most_common()
-    rows.append(("finish reasons", ", ".join(f"{reason} {count:,}" for reason, count in ended)))
-    if requests.replica is not None and (count := int(requests.replica.max()) + 1) > 1:
-        tokens = np.bincount(requests.replica, weights=requests.output_tokens, minlength=count)
-        busiest = f"{int(tokens.argmax())} has {tokens.max() / max(tokens.mean(), 1):.3f} × the mean"
-        rows.append(
-            ("output tokens of replicas", f"{', '.join(f'{count:,.0f}' for count in tokens)}; replica {busiest}")
-        )
-    return rows

@@ -7,14 +7,12 @@ only the page's own scripts.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from compliance.judge.verdict import place_text
-from compliance.report.chart import Chart
 from compliance.report.page import CHARTS, render_page
-from compliance.report.row_charts import RowPoint, row_chart
+from compliance.report.tree_charts import cause_charts, latency_charts, rate_charts
 from compliance.trees.causes import RANKS, extent_text
 from compliance.trees.check_report import summary_text
 from compliance.trees.findings import shown_lines
@@ -25,13 +23,7 @@ FIRST_OF_A_CAUSE = 50  # findings of each cause that are shown before more findi
 MAX_LINE_CHARS = 300  # maximum length of a quoted line
 MAX_QUOTED = 3  # findings with one sentence whose lines are quoted
 MAX_COLUMNS = 24  # causes in the matrix
-MAX_CHARTS = 48
-MAX_POINTS = 400  # maximum number of points in a chart
-MAX_NAMED = 6
 MAX_REASONS = 40  # maximum number of reasons why rules were not applied
-# A result gets a name if its ratio to the median of equal accelerators is above this value or below its inverse.
-OUTLIER = 1.3
-NEAR_LIMIT = 0.99  # share of a latency limit above which a result gets a name
 SUBMITTER = "organisation"  # key of a finding and of a result
 
 Json = Mapping[str, Any]
@@ -93,7 +85,7 @@ def tree_page(record: Json, made: str) -> str:
         "title": f"Check of {printable(Path(record['tree']).name, 80)}, round {record['round']}",
         "made": made,
         "is_clean": record["exit_code"] == 0,
-        "answer": summary_text(record["scenarios"], record["round"], record["errors"], record["warnings"]),
+        "headline": summary_text(record["scenarios"], record["round"], record["errors"], record["warnings"]),
         "weights": [weight for weight in RANKS if any(cause.record["weight"] == weight for cause in causes)],
         "causes": causes,
         "columns": columns,
@@ -106,8 +98,9 @@ def tree_page(record: Json, made: str) -> str:
         "findings": len(record["findings"]),
         "not_judged": record["not_judged"][:MAX_REASONS],
         "reasons": len(record["not_judged"]),
-        "rates": list(islice(_rates(record["results"]), MAX_CHARTS)),
-        "latencies": list(islice(_latencies(record["results"]), MAX_CHARTS)),
+        "charts": cause_charts(record["causes"]),
+        "rates": rate_charts(record["results"]),
+        "latencies": latency_charts(record["results"]),
     }
     return render_page(page, "tree_page.html", (CHARTS, "tree_page.js"))
 
@@ -160,55 +153,3 @@ def _place(root: Path, finding: Json, *, is_quoted: bool) -> FindingPlace:
         list(shown_lines(root, finding, MAX_LINE_CHARS)) if is_quoted else [],
         finding["numbers"].get("logs", []),
     )
-
-
-def _rates(results: Sequence[Json]) -> Iterator[Chart]:
-    """Draw the rates per accelerator for each benchmark and scenario, with a row for each accelerator model."""
-    groups: defaultdict[tuple[str, str, str], list[Json]] = defaultdict(list)
-    for result in results:
-        if result["rate_per_accelerator"] is not None:
-            groups[result["benchmark_of_round"], result["scenario_of_round"], result["unit"]].append(result)
-    for (benchmark, scenario, unit), group in sorted(groups.items()):
-        if len(group) < 2:
-            continue
-        ratios = [result["rate_to_median"] or 1.0 for result in group]
-        named = _most(group, [max(ratio, 1 / ratio) for ratio in ratios], OUTLIER)
-        points = [
-            RowPoint(
-                _label(result["accelerator"]),
-                result["rate_per_accelerator"],
-                _label(result[SUBMITTER]) if number in named else "",
-            )
-            for number, result in enumerate(group[:MAX_POINTS])
-        ]
-        yield row_chart(f"{_label(benchmark)} {_label(scenario)}", points, f"{unit} per accelerator")
-
-
-def _latencies(results: Sequence[Json]) -> Iterator[Chart]:
-    """Draw the latencies as shares of their limits for each benchmark."""
-    groups: defaultdict[str, list[tuple[Json, Json]]] = defaultdict(list)
-    for result in results:
-        groups[result["benchmark_of_round"]] += [(result, latency) for latency in result["latencies"]]
-    for benchmark, pairs in sorted(groups.items()):
-        if not pairs:
-            continue
-        named = _most(pairs, [latency["share_of_limit"] for _, latency in pairs], NEAR_LIMIT)
-        points = [
-            RowPoint(
-                f"{_label(result['scenario_of_round'])} {latency['name']}",
-                100 * latency["share_of_limit"],
-                _label(result[SUBMITTER]) if number in named else "",
-            )
-            for number, (result, latency) in enumerate(pairs[:MAX_POINTS])
-        ]
-        yield row_chart(_label(benchmark), points, "% of the limit", 100)
-
-
-def _most(items: Sequence[Any], values: Sequence[float], least: float) -> list[int]:
-    """Return the places of the items that get a name: the largest values, at most MAX_NAMED of them."""
-    places = [place for place in range(len(items)) if values[place] >= least]
-    return sorted(places, key=lambda place: -values[place])[:MAX_NAMED]
-
-
-def _label(text: str) -> str:
-    return printable(text, 40)

@@ -19,8 +19,8 @@ def write_run_page(run_dir: RunDir) -> str:
         from runs.files.writing import write_atomic
 
         page = make_page(run_dir.root.name, moment(time.time_ns()), [(run_dir.root.name, run_dir.root)], [])
-        if page.left_out:
-            return f"no report: {page.left_out[0]}"
+        if page.unread:
+            return f"no report: {page.unread[0]}"
         write_atomic(run_dir.page, render_page(page))
     except Exception as error:
         return f"no report: {failure_of_page(error)}"

@@ -61,9 +61,9 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     ]
     named_points = [(_name(folder, first), folder) for folder in sorted(points)]
     page = make_page(title, moment(time.time_ns()), named_runs, tunes, named_points)
-    page.left_out += damaged + [f"{place.path} {place.text}" for place in without]
-    if not page.runs and not tunes and page.left_out and not page.points:
-        raise InputError(page.left_out[0], f"check the files of the run with `{PROGRAM} verify`")
+    page.unread += damaged + [f"{place.path} {place.text}" for place in without]
+    if not page.runs and not tunes and page.unread and not page.points:
+        raise InputError(page.unread[0], f"check the files of the run with `{PROGRAM} verify`")
     return _written(output or first / PAGE_NAME, render_page(page))
 
 

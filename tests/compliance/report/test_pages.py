@@ -66,23 +66,6 @@ def test_the_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     assert "unsafe-inline'; script-src 'sha256-" in text
 
 
-def test_rates_per_accelerator_far_from_the_median_are_named(tmp_path: Path) -> None:
-    tree = Tree(tmp_path, ROUNDS["v6.0"])
-    numbers = {}
-    for who, gpus, rate in (("A", 1, 100.0), ("B", 2, 210.0), ("C", 1, 95.0), ("D", 2, 400.0), ("cpu", 0, 50.0)):
-        place = Place("closed", who, "a", "llama3.1-8b", "Offline")
-        description = tree.system("closed", who, "a")
-        description.parent.mkdir(parents=True)
-        sockets = {"host_processor_model_name": "a processor", "host_processors_per_node": "2"}
-        accelerators = {"accelerator_model_name": "a GPU", "accelerators_per_node": str(gpus)}
-        description.write_text(json.dumps(sockets | accelerators | {"number_of_nodes": "1"}))
-        numbers[place] = {"result_tokens_per_second": rate}
-    (figure,) = page_module._rates(record(report_of(tree, list(numbers), [], numbers).verdict)["results"])
-    assert figure.title == "llama3.1-8b Offline, tokens/s per accelerator"
-    assert [point.text for point in figure.series[1].points] == ["D: 200, a GPU"]
-    assert "a processor" in figure.y.rows
-
-
 def test_the_number_of_findings_on_a_page_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "MAX_FINDINGS_CHARS", 1)
     text = tree_page(record(checked_of(tmp_path).verdict), "now")
