@@ -134,7 +134,7 @@ def _watched(process: "subprocess.Popen[bytes]", folder: Path, watch: Watch) -> 
             continue
         if events.read_new_events():
             progress_s = now_s
-            watch.show(events)
+        watch.show(events)
         if events.errors and not watch.tolerates_errors:
             if fault := watch.server_fault():
                 raise ExecutionError(f"{fault}; {events.errors} samples failed", "start the server, then this command")

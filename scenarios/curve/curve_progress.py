@@ -1,21 +1,31 @@
 """How far a curve is, from the files of its directory: for `status`, and for the live line of `curve`."""
 
 import contextlib
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from rich.console import Console
 
 from runs.errors import InputError
 from runs.files.reading import read_as
 from runs.files.writing import write_json
+from runs.record.progress import Progress
 from runs.wording import counted
 from scenarios.curve.curve_dir import VERIFIED, CurveDir
+from scenarios.live.display import Display
+from scenarios.live.run_view import RunFollower, Step
+
+if TYPE_CHECKING:
+    from scenarios.curve.client_process import EventLog
 
 HEARTBEAT_S = 2.0  # between two updates of progress.json
+STEPS: tuple[Step, ...] = ("client", "timed run", "verification")
 _FIX = "move the file away"
 
 
@@ -88,17 +98,24 @@ class CurveProgress:
         return "" if self.has_tree else "the tree"
 
     @property
-    def text(self) -> str:
-        """One line."""
-        return "; ".join(self.parts())
+    def title(self) -> str:
+        """The name of the run in progress; empty if there is none."""
+        name = "" if self.current is None else self.current.name
+        return next((point.text for point in self.plan.points if point.name == name), name)
 
-    def parts(self) -> Iterator[str]:
-        """Yield the run in progress, the numbers of points, the accelerator hours and the next step."""
-        if self.current is not None:
-            name = next(
-                (point.text for point in self.plan.points if point.name == self.current.name), self.current.name
-            )
-            yield f"{name}: {self.current.completed:,} of {self.current.samples:,} samples"
+    @property
+    def text(self) -> str:
+        """One line with the run in progress and the summary."""
+        if self.current is None:
+            return self.summary
+        return f"{self.title}: {self.current.completed:,} of {self.current.samples:,} samples; {self.summary}"
+
+    @property
+    def summary(self) -> str:
+        """The numbers of points, the accelerator hours and the next step."""
+        return "; ".join(self._parts())
+
+    def _parts(self) -> Iterator[str]:
         if not self.plan.points:
             yield f"{counted(self.probes, 'probe')} done"
         else:
@@ -138,27 +155,54 @@ def read_curve_progress(place: CurveDir, *, is_running: bool) -> CurveProgress:
 
 
 class LiveProgress:
-    """A run in progress, on the live line of the command and in progress.json."""
+    """A run of the client in progress, on a terminal and in progress.json.
 
-    def __init__(self, place: CurveDir, name: str, samples: int, update: Callable[[str], None]) -> None:
-        self._place, self._update = place, update
+    Args:
+        name: Name of the run.
+        samples: Number of its samples.
+    """
+
+    def __init__(self, place: CurveDir, name: str, samples: int, console: Console) -> None:
+        self._place, self._samples = place, samples
         self._current = RunInProgress(name=name, samples=samples)
-        self._progress = read_curve_progress(place, is_running=False)
-        self._written_s = 0.0
+        progress = replace(read_curve_progress(place, is_running=False), current=self._current)
+        follower = RunFollower(progress.title, remark=progress.summary, steps=STEPS)
+        self._display = Display(console, follower, plain=lambda _: [])
+        self._began_s = self._written_s = 0.0
 
     def __enter__(self) -> "LiveProgress":
-        self.show(0)
+        self._display.__enter__()
+        self._display(self._heartbeat("starting", stage="starting the client"))
+        self._write()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._display.__exit__(kind, error, trace)
         self._place.progress.unlink(missing_ok=True)
 
-    def show(self, completed: int) -> None:
-        """Show the number of completed samples."""
-        self._current = self._current.model_copy(update={"completed": completed})
-        self._update(replace(self._progress, current=self._current).text)
+    def show(self, events: "EventLog") -> None:
+        """Show the events so far."""
+        self._began_s = self._began_s or time.monotonic()
+        elapsed_s = time.monotonic() - self._began_s
+        self._display(
+            self._heartbeat(
+                "running",
+                expected=self._samples,
+                issued=events.issued,
+                completed=events.completed,
+                elapsed_s=elapsed_s,
+                samples_per_second=events.completed / elapsed_s if elapsed_s else 0.0,
+            )
+        )
+        self._current = self._current.model_copy(update={"completed": events.completed})
+        self._write()
+
+    def _heartbeat(self, phase: str, **values: Any) -> Progress:
+        return Progress(phase, time.time_ns(), os.getpid(), "Endpoints", "performance", **values)
+
+    def _write(self) -> None:
         if (now_s := time.monotonic()) - self._written_s >= HEARTBEAT_S:
             self._written_s = now_s
             write_json(self._place.progress, self._current.model_dump())

@@ -202,14 +202,11 @@ class _CurveRun:
         raise ProbeFailed(f"{record['failed']} samples failed at concurrency {concurrency:,}")
 
     def _client(self, folder: Path, load: PlannedLoad, name: str, *, tolerates_errors: bool = False) -> str:
-        """Run the client with a live line. After an error or a signal, the directory moves to discarded/."""
+        """Run the client, and show its progress. After an error or a signal, the directory moves to discarded/."""
         config = client_config(self._curve, self._form, load, folder)
         try:
-            with (
-                waiting(self._console, name) as show,
-                LiveProgress(self._place, name, load.samples, show) as progress,
-            ):
-                watch = Watch(self._servers.fault, lambda events: progress.show(events.completed), tolerates_errors)
+            with LiveProgress(self._place, name, load.samples, self._console) as progress:
+                watch = Watch(self._servers.fault, progress.show, tolerates_errors)
                 return run_client(self._curve.client, config, load.mode, folder, watch)
         except BaseException:
             if folder.exists():

@@ -54,7 +54,7 @@ def block_lines(view: RunView, width: int, height: int, signs: Signs = UNICODE) 
     """Return the lines of a run, at most `height` lines of at most `width` columns."""
     columns = max(1, min(width, MAX_WIDTH))
     rows = list(_timed_rows(view, columns, signs) if view.is_timed else _untimed_rows(view, columns))
-    rows.append(_Row(8, _steps(view, columns, signs)))
+    rows.append(_Row(9, _steps(view, columns, signs)))
     shown_ranks = sorted(row.rank for row in rows)[: max(1, height)]
     lines = [row.text for row in rows if row.rank in shown_ranks]
     for line in lines:
@@ -73,11 +73,18 @@ def _timed_rows(view: RunView, columns: int, signs: Signs) -> Iterator[_Row]:
         yield _Row(rank, _latency(latency, columns, signs))
     for rank, warning in enumerate(view.warnings, 6):
         yield _Row(rank, Text(warning, WARNING_STYLE))
+    yield from _remark(view)
 
 
 def _untimed_rows(view: RunView, columns: int) -> Iterator[_Row]:
     yield _Row(0, _aligned(Text(view.title, "bold"), clock(view.waited_s), columns))
     yield _Row(1, Text(f"{view.doing} ({duration(view.stage_s)})"))
+    yield from _remark(view)
+
+
+def _remark(view: RunView) -> Iterator[_Row]:
+    if view.remark:
+        yield _Row(8, Text(view.remark, LABEL_STYLE))
 
 
 def _aligned(left: Text, right: str, columns: int) -> Text:
@@ -129,7 +136,7 @@ def _latency(latency: LatencyView, columns: int, signs: Signs) -> Text:
     p50 = "" if latency.p50_ms is None else f"p50 {milliseconds(latency.p50_ms)} ms"
     text = _label(latency.name).append(f"{p50:<{VALUE_WIDTH}}  ")
     if latency.p99_ms is None:
-        return text
+        return text.append(f"limit of p99: {latency.limit_ms:,.0f} ms" if latency.limit_ms else "", LABEL_STYLE)
     limit = f" of {latency.limit_ms:,.0f}" if latency.limit_ms else ""
     style = STATE_STYLES[latency.state]
     text.append(f"{f'p99 {milliseconds(latency.p99_ms)}{limit} ms':<{2 * VALUE_WIDTH}}", style)

@@ -5,13 +5,13 @@ from typing import Literal
 
 from runs.numbers.numbers import shows
 from runs.record.progress import Progress, is_slower
-from runs.wording import duration, per_second
+from runs.wording import NO_LIMIT_MS, duration, per_second
 
 EARLY_SHARE = 0.1
 NEAR_SHARE = 0.9  # share of a limit from which a latency is near the limit
 MAX_HISTORY = 40  # number of values in the history of the open queries
 
-Step = Literal["engine", "warm-up", "timed run", "last responses", "verification"]
+Step = Literal["client", "engine", "warm-up", "timed run", "last responses", "verification"]
 LimitState = Literal["within limit", "near limit", "over limit"]
 
 _STEP_OF_PHASE: dict[str, Step] = {
@@ -51,6 +51,7 @@ class RunView:
 
     name: str  # scenario, with the mode for an accuracy run; or the name of the run in a table
     context: str  # the run as a part of a command with multiple runs; empty for other commands
+    remark: str  # state of the command as a whole; empty for a command with one run
     phase: str  # from runs.record.progress.PHASES
     doing: str  # the phase as text
     steps: tuple[Step, ...]  # all steps of the run
@@ -82,13 +83,22 @@ class RunFollower:
     """The reader of the heartbeats of one run.
 
     Args:
-        name: Name of the run, as in `RunView`.
-        context: Context of the run, as in `RunView`.
+        name, context, remark: Texts of each `RunView`.
+        steps: Steps of the run. Default: those of a run of LoadGen.
         max_open: Limit of open queries in a closed loop. LoadGen issues all queries at once there.
     """
 
-    def __init__(self, name: str, context: str = "", max_open: int | None = None) -> None:
-        self._name, self._context, self._max_open = name, context, max_open
+    def __init__(
+        self,
+        name: str,
+        context: str = "",
+        remark: str = "",
+        *,
+        steps: tuple[Step, ...] = (),
+        max_open: int | None = None,
+    ) -> None:
+        self._name, self._context, self._remark = name, context, remark
+        self._steps, self._max_open = steps, max_open
         self._stage, self._stage_since_s = "", 0.0
         self._last_ns = 0
         self._history = _History()
@@ -111,14 +121,16 @@ class RunFollower:
         is_issued = is_scheduled and bool(progress.issued) and progress.issued == progress.expected
         step = _STEP_OF_PHASE.get(progress.phase, "verification")
         last_steps: tuple[Step, ...] = ("last responses", "verification") if is_scheduled else ("verification",)
+        steps = self._steps or ("engine", "warm-up", "timed run", *last_steps)
         late = slowness(progress)
         return RunView(
             name=self._name,
             context=self._context,
+            remark=self._remark,
             phase=progress.phase,
             doing=progress.doing,
-            steps=("engine", "warm-up", "timed run", *last_steps),
-            step="last responses" if step == "timed run" and is_issued else step,
+            steps=steps,
+            step="last responses" if step == "timed run" and is_issued else step if step in steps else steps[0],
             waited_s=waited_s,
             stage_s=now_s - self._stage_since_s,
             left_s=time_to_go_s(progress),
@@ -166,14 +178,19 @@ class _History:
 
 
 def _latencies(progress: Progress) -> list[LatencyView]:
-    p50, p99 = (shows(name, progress.completed) for name in ("p50", "p99"))
-    views = [
-        LatencyView("TTFT", progress.ttft_p50_ms, progress.ttft_p99_ms, progress.ttft_limit_ms),
-        LatencyView("TPOT", progress.tpot_p50_ms, progress.tpot_p99_ms, progress.tpot_limit_ms),
+    has_p50, has_p99 = (shows(name, progress.completed) for name in ("p50", "p99"))
+    values_ms = [
+        ("TTFT", progress.ttft_p50_ms, progress.ttft_p99_ms, progress.ttft_limit_ms),
+        ("TPOT", progress.tpot_p50_ms, progress.tpot_p99_ms, progress.tpot_limit_ms),
     ]
     return [
-        LatencyView(view.name, view.p50_ms if p50 else None, view.p99_ms if p99 else None, view.limit_ms)
-        for view in views
+        LatencyView(
+            name,
+            p50_ms if has_p50 else None,
+            p99_ms if has_p99 else None,
+            None if limit_ms is None or limit_ms >= NO_LIMIT_MS else limit_ms,
+        )
+        for name, p50_ms, p99_ms, limit_ms in values_ms
     ]
 
 

@@ -81,6 +81,19 @@ def test_a_latency_without_a_limit_has_no_color_and_no_gauge() -> None:
     assert line.plain.rstrip() == "TTFT  p50 310 ms    p99 812 ms"
 
 
+def test_a_limit_is_shown_before_its_percentile() -> None:
+    [line] = [line for line in plain(completed=100) if line.startswith("TTFT")]
+    assert line == "TTFT  p50 310 ms    limit of p99: 2,000 ms"
+
+
+def test_a_remark_on_the_command_is_shown_in_each_step() -> None:
+    follower = RunFollower("r3", remark="2 of 9 points done", steps=("client", "timed run", "verification"))
+    for phase, step in (("starting", "client"), ("running", "timed run")):
+        view = follower.view(server(phase=phase), 1.0, 1.0)
+        assert view.step == step
+        assert "2 of 9 points done" in [line.plain for line in block_lines(view, 79, 20)]
+
+
 def test_a_starting_run_shows_what_it_waits_for() -> None:
     lines = plain(phase="engine", stage="loading weights")
     assert lines[1] == "loading weights (0 s)"

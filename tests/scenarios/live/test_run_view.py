@@ -3,6 +3,7 @@
 import pytest
 
 from runs.record.progress import Progress
+from runs.wording import NO_LIMIT_MS
 from scenarios.live.run_view import MAX_HISTORY, LatencyView, RunFollower, RunView, time_to_go_s
 from tests.support.runs.heartbeats import server_heartbeat as server
 
@@ -25,6 +26,10 @@ def test_a_view_has_the_numbers_of_the_heartbeat() -> None:
 def test_a_percentile_without_enough_samples_is_unknown(completed: int, is_p50: bool, is_p99: bool) -> None:
     for latency in view(server(completed=completed)).latencies:
         assert (latency.p50_ms is not None, latency.p99_ms is not None) == (is_p50, is_p99)
+
+
+def test_the_limit_of_a_run_without_limits_is_unknown() -> None:
+    assert view(server(ttft_limit_ms=float(NO_LIMIT_MS))).latencies[0].limit_ms is None
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ import pytest
 from runs.errors import ExitCode
 from runs.files.writing import write_json
 from runs.mlperf_endpoints.layout import EVENTS
+from scenarios.curve.client_process import EventLog
 from scenarios.curve.curve_dir import VERIFIED, CurveDir
 from scenarios.curve.curve_progress import LiveProgress
 from tests.conftest import run_here
+from tests.support.terminals.fake_terminal import terminal
 
 LEVELS = {"r1": 128, "r2": 64, "r3": 32}
 
@@ -50,18 +52,23 @@ def test_a_curve_in_progress_shows_its_points_hours_and_next_step(
     place: CurveDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scenarios.curve.curve_progress.HEARTBEAT_S", 0.0)
-    lines: list[str] = []
-    with place.lock.open() as lock, LiveProgress(place, "r2", 500, lines.append) as live:
+    console, screen = terminal(columns=100)
+    with place.lock.open() as lock, LiveProgress(place, "r2", 500, console) as live:
         fcntl.flock(lock, fcntl.LOCK_EX)
         (place.point("r2")).mkdir()
         (place.point("r2") / EVENTS).touch()
-        live.show(120)
+        assert "starting the client (0 s)" in screen.lines
+        live.show(EventLog(place.point("r2") / EVENTS, issued=184, completed=120))
         group = shown(place)
+        lines = list(screen.lines)
     assert (group["kind"], group["state"], group["done"], group["total"]) == ("curve", "running", 1, 3)
-    assert group["text"] == lines[-1] == (
-        "r2 (concurrency 64): 120 of 500 samples; 1 of 3 points done, 1 to do; 4.0 of about 24.0 GPU hours; "
-        "next: r3 (concurrency 32)"
-    )  # fmt: skip
+    summary = "1 of 3 points done, 1 to do; 4.0 of about 24.0 GPU hours; next: r3 (concurrency 32)"
+    assert group["text"] == f"r2 (concurrency 64): 120 of 500 samples; {summary}"
+    assert lines[0].startswith("r2 (concurrency 64)  ")
+    assert lines[1].endswith(" 120 of 500 samples  24%")
+    assert [line for line in lines if line.startswith("open")] == ["open  64"]
+    assert summary in lines
+    assert screen.text.strip() == ""
     assert not place.progress.exists()
 
 
