@@ -51,3 +51,28 @@ def test_the_search_works_on_files(site: Path) -> None:
     words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000", "--dump-dom", page]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
     assert re.search(r'quantization\.html\?h=[^"]*" class="md-search-result__link"', done.stdout)
+
+
+_HIDDEN_LINES = """
+document.querySelector("iframe").onload = event => {
+  const blocks = [...event.target.contentDocument.querySelectorAll(".md-typeset pre > code")];
+  const hidden = blocks.filter(block => block.scrollWidth > block.clientWidth + 1);
+  document.querySelector("output").textContent = `${blocks.length} blocks, ${hidden.length} hidden`;
+};
+"""
+
+
+@pytest.mark.long
+@needs_browser
+@pytest.mark.parametrize("name", ["index", "docs/rehearsal"])
+def test_no_line_of_code_is_hidden(site: Path, tmp_path: Path, name: str) -> None:
+    assert BROWSER is not None
+    outer, page = tmp_path / "outer.html", (site / f"{name}.html").as_uri()
+    outer.write_text(
+        f'<iframe src="{page}" style="width: 1280px; height: 900px"></iframe><output></output>'
+        f"<script>{_HIDDEN_LINES}</script>"
+    )
+    words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
+    words += ["--window-size=1400,1000", "--virtual-time-budget=8000", "--dump-dom", outer.as_uri()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+    assert re.search(r"<output>[1-9]\d* blocks, 0 hidden</output>", done.stdout)
