@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from compliance.judge.rule import OURS, decides
 from compliance.judge.verdict import Finding, stated
+from compliance.results.truncate import is_truncated
 from runs.attestation.attestation import Attestation, BrokenFile, broken_files, read_attestation
 from runs.errors import HarnessError
 from runs.files.reading import read_record
+from runs.files.writing import sha256_of
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
 from runs.record.unattested import NotAttestedError
@@ -51,7 +53,7 @@ def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
     except HarnessError as error:
         fix = error.fix if isinstance(error, NotAttestedError) else ""
         return None, [stated("attested", error.message, run.seal, fix=fix)]
-    findings = []
+    findings = list(_truncated_before(run, attestation))
     for file in changed:
         required = f", attested: {file.attested}" if file.attested else "; the attestation does not list it"
         digest = f": {file.actual}" if file.actual else ""
@@ -59,6 +61,13 @@ def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
             stated("attested", f"{file.name} was {_SAID[file.state]}{digest}{required}", run.root / file.name)
         )
     return attestation, findings
+
+
+def _truncated_before(run: RunDir, attestation: Attestation) -> Iterator[Finding]:
+    """Yield a finding if the attestation lists a truncated log. It is signed when the log is complete."""
+    log = run.accuracy_log
+    if is_truncated(run) and attestation.files.get(log.name) == sha256_of(log):
+        yield stated("attested", f"{log.name} was truncated before the attestation was signed", log, run.seal)
 
 
 _SAID = {"changed": "changed after the run ended", "missing": "removed", "added": "added after the run ended"}

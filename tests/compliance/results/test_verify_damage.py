@@ -1,6 +1,7 @@
 """`main.py verify` on damaged, exchanged and edited files: a message, exit code 2 or 4, and never PASS."""
 
 import json
+import os
 import random
 import re
 import shutil
@@ -13,12 +14,13 @@ from compliance.accuracy.metrics import Scores
 from compliance.judge.text import text
 from compliance.results.log_contradictions import detail_contradictions
 from compliance.results.text import RESULT, TEXT_NAME
+from runs.errors import ExitCode
 from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
-from tests.conftest import Finished
+from tests.conftest import Finished, run_here
 from tests.signoff.forge.faults import scale_reported
 from tests.support.files.editing import edit_detail, reseal, set_at, set_record
 from tests.support.runs.dummy_runs import DummyRuns, verify_one_result
@@ -215,6 +217,32 @@ def test_an_accuracy_log_truncated_for_submission_passes(
         verdict = verify_one_result(run.root)
         assert verdict.exit_code() == 4
         assert "attested" in {contradiction.rule for part in verdict.parts for contradiction in part.contradictions}
+
+
+@pytest.mark.parametrize("end", [None, b" " * 4096])
+def test_a_truncated_log_with_a_new_signature_is_a_contradiction(
+    runs: DummyRuns, tmp_path: Path, end: bytes | None
+) -> None:
+    """The scores in accuracy.txt are raised, and nothing is left to compute them from."""
+    run = runs.copy(tmp_path / "run", "Offline", "accuracy")
+    content = run.accuracy_log.read_bytes()
+    run.accuracy_log.write_bytes(content[:4096] + b"\n\n...\n\n" + (end or content[-4096:]))
+    run.accuracy_text.write_text(run.accuracy_text.read_text().replace("'rouge1': ", "'rouge1': 4"))
+    run.accuracy_json.unlink()
+    reseal(run)
+    verdict = verify_one_result(run.root)
+    assert verdict.exit_code() == 4
+    assert {contradiction.rule for part in verdict.parts for contradiction in part.contradictions} == {"attested"}
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_pipe_or_device_as_dataset_is_bad_input(
+    runs: DummyRuns, tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    run = runs.copy(tmp_path / "run", "Offline", "accuracy")
+    make(tmp_path / "dataset.json")
+    verified = run_here("verify", run.root, "--dataset-path", tmp_path / "dataset.json")
+    assert (verified.code, "--dataset-path" in verified.stderr) == (ExitCode.BAD_INPUT, True)
 
 
 def one_digit_edits(content: str, generator: random.Random, place: str) -> list[str]:
