@@ -1,6 +1,6 @@
 """Functions on the directory of an audit: write and read audit_<test>.json, and re-evaluate the audit runs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,6 @@ from runs.errors import ExecutionError, InputError
 from runs.extensions import AUDIT_GROUP, find_extension
 from runs.files.reading import MAX_LOG_BYTES, read_as, read_record
 from runs.files.writing import write_atomic, write_json
-from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir, audit_record
 from runs.record.liveness import unfinished
@@ -103,10 +102,17 @@ def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
 # Judged again ---------------------------------------------------------------------------------------------------------
 
 
-def logs_in(folder: Path) -> dict[str, DetailLog]:
-    """Return the detail logs of all runs in an audit's directory, by label."""
+def runs_in(folder: Path, read: Sequence[FinishedRun] = ()) -> dict[str, FinishedRun]:
+    """Return all runs in an audit's directory, by label.
+
+    Args:
+        read: Runs that were read before.
+    """
+    read_runs = {run.dir.root: run for run in read}
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {path.name: read_detail(RunDir(path).detail) for path in entries if RunDir(path).detail.is_file()}
+    return {
+        path.name: read_runs.get(path) or FinishedRun(RunDir(path)) for path in entries if RunDir(path).detail.is_file()
+    }
 
 
 def request_beside(run: FinishedRun, test: AuditTest[AuditOptionsT]) -> AuditRequest[AuditOptionsT]:
@@ -126,17 +132,22 @@ def request_beside(run: FinishedRun, test: AuditTest[AuditOptionsT]) -> AuditReq
 
 
 def judged_again(
-    folder: Path, test: AuditTest[AuditOptionsT], request: AuditRequest[AuditOptionsT]
+    folder: Path,
+    test: AuditTest[AuditOptionsT],
+    request: AuditRequest[AuditOptionsT],
+    read: Sequence[FinishedRun] = (),
 ) -> tuple[AuditResult, list[RunArtifacts]]:
     """Re-evaluate an audit from its runs. The options in audit_<test>.json can only make a rule stricter.
 
     Args:
         request: Request from `request_beside`.
+        read: Runs of the audit that were read before; their files are not read again.
 
     Raises:
         HarnessError: If the record or a run is missing, damaged, changed or unplanned, or allows no verdict.
     """
-    record, logs = read_audit(folder, test.name), logs_in(folder)
+    record, found_runs = read_audit(folder, test.name), runs_in(folder, read)
+    logs = {label: run.detail for label, run in found_runs.items()}
     details = record.model_extra or {}
     try:
         ids = {name: {*getattr(request, name), *details.get(name, ())} for name in IDS}
@@ -148,26 +159,37 @@ def judged_again(
         stated = audit_record(folder, test.name).name
         raise InputError(f"{folder}: {stated} names the runs {named}, but the directory contains {sorted(logs)}", _FIX)
     test.validate(request)
-    return judged_as_planned(folder, test, request)
+    return judged_as_planned(folder, test, request, list(found_runs.values()))
 
 
 def judged_as_planned(
-    folder: Path, test: AuditTest[AuditOptionsT], request: AuditRequest[AuditOptionsT]
+    folder: Path,
+    test: AuditTest[AuditOptionsT],
+    request: AuditRequest[AuditOptionsT],
+    read: Sequence[FinishedRun] = (),
 ) -> tuple[AuditResult, list[RunArtifacts]]:
     """Check the runs in an audit's directory. They must be the runs that the audit planned.
+
+    Args:
+        read: Runs of the audit that were read before; their files are not read again.
 
     Raises:
         HarnessError: If a run is missing, unfinished, changed or unplanned, or allows no verdict.
     """
-    logs = logs_in(folder)
+    found_runs = runs_in(folder, read)
+    logs = {label: run.detail for label, run in found_runs.items()}
     request = test.as_drawn(request, logs)
-    runs = runs_in_turn(test, request, lambda spec: run_as_left(folder, spec))
+
+    def run_of(spec: RunSpec) -> RunArtifacts:
+        return run_as_left(found_runs.get(spec.label) or FinishedRun(RunDir(folder / spec.label)), spec)
+
+    runs = runs_in_turn(test, request, run_of)
     if left := sorted(logs.keys() - {run.spec.label for run in runs}):
         raise InputError(f"{folder}: the runs {left} do not belong to this audit", _FIX)
     return test.verify(request, runs), runs
 
 
-def run_as_left(folder: Path, spec: RunSpec) -> RunArtifacts:
+def run_as_left(found_run: FinishedRun, spec: RunSpec) -> RunArtifacts:
     """Return a run in an audit's directory after checking that it is unchanged.
 
     Raises:
@@ -175,7 +197,7 @@ def run_as_left(folder: Path, spec: RunSpec) -> RunArtifacts:
         ExecutionError: If it did not finish, a file was changed, or its audit.config is not as planned or had no
             effect.
     """
-    run = RunArtifacts(RunDir(folder / spec.label), spec=spec)
+    run = RunArtifacts.of(found_run, spec=spec)
     manifest = run.manifest or read_manifest(run.dir.manifest)
     if manifest.status != "finished":
         raise ExecutionError(f"{run.dir.root}: {unfinished(manifest)}")

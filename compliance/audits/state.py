@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -60,11 +61,15 @@ class AuditState:
         return {}
 
 
-def audit_state(folder: Path, test: str, subject: FinishedRun | AuditRequest[Any]) -> AuditState:
+def audit_state(
+    folder: Path, test: str, subject: FinishedRun | AuditRequest[Any], read: Sequence[FinishedRun] = ()
+) -> AuditState:
     """Re-evaluate an audit from its directory.
 
     Args:
-        of: A run of the audited system, which determines the request, or the request itself, whose runs must exist.
+        subject: A run of the audited system, which determines the request, or the request itself, whose runs must
+            exist.
+        read: Runs of the audit that were read before; their files are not read again.
     """
     if not audit_record(folder, test).exists():
         return AuditState(folder, test, "missing", "is missing")
@@ -73,14 +78,14 @@ def audit_state(folder: Path, test: str, subject: FinishedRun | AuditRequest[Any
     try:
         recorded = read_audit(folder, test)
         if isinstance(subject, AuditRequest):
-            result, runs = judged_as_planned(folder, find_audit(test), subject)
+            result, runs = judged_as_planned(folder, find_audit(test), subject, read)
         elif not recorded.passed:
             return AuditState(folder, test, "FAIL", f"did not pass: {recorded.reason}", recorded)
         elif {entry.get("label") for entry in recorded.runs} == set(EXISTING):
             return AuditState(folder, test, "recorded", "has its runs outside its directory", recorded)
         else:
             audit = find_audit(test)
-            result, runs = judged_again(folder, audit, request_beside(subject, audit))
+            result, runs = judged_again(folder, audit, request_beside(subject, audit), read)
     except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
         why = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
         outcome = "no verdict" if isinstance(error, NoVerdictError) else "unreadable"

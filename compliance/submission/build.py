@@ -407,7 +407,7 @@ def unsigned_audits(candidates: Sequence[Candidate], sources: ScoreSources) -> I
         performance = candidate.result.performance
         for audit in candidate.audits.values():
             assert performance is not None  # a result without a performance run was refused before
-            for problem in audit_problems(Evidence.of(performance, sources=sources), [audit.finished_run]):
+            for problem in audit_problems(Evidence.of(performance, sources=sources), audit.runs):
                 fix = "repeat the audit"
                 yield compared(
                     problem.rule,

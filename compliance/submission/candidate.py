@@ -7,12 +7,13 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from compliance.audits.base import PERFORMANCE as AUDIT_RUN
-from compliance.audits.state import result_homes
+from compliance.audits.state import AuditState, audit_state, result_homes
 from compliance.judge.rule import Need
 from compliance.judge.verdict import Finding, Subject
 from compliance.results.details import ResultVerdict, RunVerdict
 from compliance.results.policy import judge_result
 from compliance.results.result import Result
+from compliance.results.run_evidence import RunEvidence
 from compliance.results.scoring import ScoreSources
 from compliance.submission.system import SystemFile, not_detected
 from compliance.trees.tree import NOT_IN_OPEN, Division
@@ -62,6 +63,16 @@ class AuditDir:
     @cached_property
     def finished_run(self) -> FinishedRun:
         return FinishedRun(RunDir(self.folder / AUDIT_RUN))
+
+    @cached_property
+    def state(self) -> AuditState:
+        """The audit, re-evaluated from its runs."""
+        return audit_state(self.folder, self.test, self.finished_run, [self.finished_run])
+
+    @cached_property
+    def runs(self) -> list[RunEvidence]:
+        """The runs of the re-evaluated audit; empty if it cannot be re-evaluated."""
+        return [RunEvidence.of(run) for run in self.state.runs]
 
     @property
     def dir(self) -> RunDir:

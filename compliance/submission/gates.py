@@ -14,7 +14,6 @@ from compliance.audits.state import audit_state
 from compliance.judge.rule import OURS, check_of, decides, find_rule
 from compliance.judge.verdict import Finding, Policy, Subject, compared
 from compliance.results.policy import judge_run
-from compliance.results.run_evidence import RunEvidence
 from compliance.results.same_system import CLOSED_TREE, TREE, unlike
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, continuation, unless_running
@@ -178,7 +177,7 @@ def _audits(candidate: Candidate) -> Iterator[Finding]:
 
 def _audit_failures(audit: AuditDir) -> Iterator[tuple[str, str]]:
     """Yield the rules that an audit violates, each with a reason."""
-    state = audit_state(audit.folder, audit.test, audit.finished_run)
+    state = audit.state
     recorded, result = state.recorded, state.result
     if recorded is None or result is None:
         yield "submit/audit", f"{audit.test} {state.why}"
@@ -186,7 +185,7 @@ def _audit_failures(audit: AuditDir) -> Iterator[tuple[str, str]]:
     if absent := [name for name in IDS if name not in (recorded.model_extra or {})]:
         yield "submit/audit", f"{', '.join(absent)} missing in {state.record.name}"
         return
-    if violated := [finding for run in state.runs for finding in judge_run(RunEvidence.of(run)).contradictions]:
+    if violated := [finding for run in audit.runs for finding in judge_run(run).contradictions]:
         yield from ((finding.rule, f"{audit.test}: {finding.sentence}") for finding in violated)
         return
     for run in state.runs:
