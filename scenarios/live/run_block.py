@@ -11,7 +11,7 @@ from scenarios.live.plain_lines import rate_text
 from scenarios.live.run_view import LatencyView, LimitState, RunView
 
 MAX_WIDTH = 110  # wider lines would wrap more often when the terminal becomes narrower
-LABEL_WIDTH, GAUGE_WIDTH, VALUE_WIDTH = 6, 12, 12
+LABEL_WIDTH, P50_WIDTH, P99_WIDTH, GAUGE_WIDTH = 6, 14, 24, 12
 MIN_GAUGE_WIDTH = 72  # width of a block from which latencies have a gauge
 STATE_STYLES: dict[LimitState | None, str] = {
     "within limit": "green",
@@ -134,12 +134,12 @@ def sparkline(values: Sequence[int], levels: str) -> str:
 
 def _latency(latency: LatencyView, columns: int, signs: Signs) -> Text:
     p50 = "" if latency.p50_ms is None else f"p50 {milliseconds(latency.p50_ms)} ms"
-    text = _label(latency.name).append(f"{p50:<{VALUE_WIDTH}}  ")
+    text = _label(latency.name).append(f"{p50:<{P50_WIDTH}}")
     if latency.p99_ms is None:
         return text.append(f"limit of p99: {latency.limit_ms:,.0f} ms" if latency.limit_ms else "", LABEL_STYLE)
     limit = f" of {latency.limit_ms:,.0f}" if latency.limit_ms else ""
     style = STATE_STYLES[latency.state]
-    text.append(f"{f'p99 {milliseconds(latency.p99_ms)}{limit} ms':<{2 * VALUE_WIDTH}}", style)
+    text.append(f"{f'p99 {milliseconds(latency.p99_ms)}{limit} ms':<{P99_WIDTH}}", style)
     if latency.share is not None:
         if columns >= MIN_GAUGE_WIDTH:
             text.append_text(_bar(latency.share, GAUGE_WIDTH, signs, style)).append("  ")
@@ -149,7 +149,7 @@ def _latency(latency: LatencyView, columns: int, signs: Signs) -> Text:
 
 def _steps(view: RunView, columns: int, signs: Signs) -> Text:
     """Return all steps of the run, with the present step emphasized; in a narrow line only the present step."""
-    arrow = Text(f" {signs.arrow} ", REST_STYLE)
+    arrow = Text().append(f" {signs.arrow} ", REST_STYLE)
     line = arrow.join(Text(step, "bold" if step == view.step else REST_STYLE) for step in view.steps)
     if line.cell_len <= columns:
         return line

@@ -104,6 +104,7 @@ def test_a_starting_run_shows_what_it_waits_for() -> None:
         if span.style == "bold"
     ]
     assert marked == "engine"
+    assert block(phase="engine")[-1].style == ""  # The present step is not dimmed.
 
 
 def test_the_context_of_a_run_precedes_its_name() -> None:
