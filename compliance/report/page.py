@@ -29,14 +29,17 @@ class Script:
     digest: str
 
 
-def render_page(page: Any, template: str = "page.html", scripts: Sequence[str] = (CHARTS,), **more: Any) -> str:
+def render_page(
+    page: Any, template: str = "page.html", scripts: Sequence[str] = (CHARTS,), *, folder: Path = FOLDER, **more: Any
+) -> str:
     """Return a page as HTML.
 
     Args:
         scripts: Files of the page's scripts; the page allows no other script.
+        folder: Directory of the template; the templates of this package are found too.
     """
     environment = Environment(
-        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=FileSystemLoader((folder, FOLDER)), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=_harmless,
     )  # fmt: skip
     environment.filters |= {

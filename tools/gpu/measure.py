@@ -41,7 +41,7 @@ def run_stages(options: Options, stages: Sequence[Stage], work: Path, out: Path)
 
 def _run_stage(session: Session, stage: Stage) -> None:
     """Run a stage within its share, unless it has ended or too little time is left."""
-    seconds = min(stage.share_s, session.left_s)
+    seconds = session.left_s if session.options.dummy else min(stage.share_s, session.left_s)
     if not session.options.dummy and seconds < stage.least_s:
         session.say(f"-- {stage.name}: not started: {session.left_s:.0f} s left, {stage.least_s:.0f} s needed")
         return
@@ -49,7 +49,7 @@ def _run_stage(session: Session, stage: Stage) -> None:
     running, started_s, state = GpuStage(stage, session, seconds), time.monotonic(), CUT
     try:
         stage.measure(running)
-        state = COMPLETE if running.is_complete else CUT if seconds < stage.share_s else STOPPED
+        state = COMPLETE if running.is_complete else STOPPED if seconds == stage.share_s else CUT
     finally:
         running.close(state)
         running.pack()

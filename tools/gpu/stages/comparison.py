@@ -9,7 +9,8 @@ from tools.gpu.inputs import BF16, FP8, large_model
 from tools.gpu.servers import servers
 from tools.gpu.stage import GpuStage, Skipped, Stage
 
-RATE = 2.0  # queries/s for each server: the GPU is idle most of the time, so that the servers hardly slow each other
+RATE = 5.0  # queries/s for each server: a quarter of the GPU's rate, so that the servers hardly slow each other
+REHEARSED_RATE = 20.0
 AB_S = 45.0
 QUANTITY = "TPOT mean"
 # Multiple engines share the GPU: each gets a fixed cache, because vLLM would count the memory of another engine.
@@ -36,7 +37,7 @@ def compare(stage: GpuStage, name: str, urls: list[str]) -> None:
     place, inputs = stage.new_folder(name), large_model(stage)
     data = {key: inputs[key] for key in ("model_path", "dataset_path")} if not stage.options.dummy else {}
     words = ["--backend", "openai"] if stage.options.dummy else []
-    rate = 10 * RATE if stage.options.dummy else RATE
+    rate = REHEARSED_RATE if stage.options.dummy else RATE
     fixed = {"rates": rate, "max_time": f"{stage.options.run_s(AB_S):g}s", "output_log_dir": place}
     if stage.options.dummy:
         fixed["block"] = "2s"
