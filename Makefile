@@ -49,12 +49,13 @@ test test-engines test-long redteam freeze: export PYTHONDONTWRITEBYTECODE :=
 
 # Every package, with the dummy engine and recorded runs, and one run of the real vLLM.
 test: setup
-	$(PYTEST) -n $(WORKERS) $(BY_FILE) -m "not vllm and not long"
+	$(PYTEST) -n $(WORKERS) $(BY_FILE) -m "not vllm and not browser and not long"
 
-# Tests that start vLLM, Ray or `vllm serve`, two files in parallel; then, alone, the tests with time limits of Ray.
+# Tests that start vLLM, Ray, `vllm serve` or a browser, two files in parallel; then, alone, the tests with time limits of
+# Ray. Without Chromium, the tests in a browser are skipped.
 LATE := tests/vllm/test_cluster_vllm.py
 test-engines: setup
-	$(PYTEST) -n 2 $(BY_FILE) -m "vllm and not long" --ignore=$(LATE); beside=$$?; \
+	$(PYTEST) -n 2 $(BY_FILE) -m "(vllm or browser) and not long" --ignore=$(LATE); beside=$$?; \
 	$(PYTEST) $(LATE) && exit $$beside
 
 # Tests that take minutes or download packages; then, alone, the tests that compare measured times.

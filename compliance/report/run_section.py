@@ -1,4 +1,4 @@
-"""One run on a page, from its files: the headline, charts, numbers, facts, settings and remarks, as texts with units."""
+"""One run on a page, from its files: headline, charts, numbers, facts, settings and remarks, as texts with units."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,18 +1,15 @@
-"""`report`: the page of real runs, as text and in a browser."""
+"""`report`: the page of real runs, as text."""
 
 import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.conftest import run_here
-from tests.support.documents.browser import lay_out, needs_browser, screenshot
 from tests.support.runs.dummy_runs import DummyRuns
 from tests.support.runs.run_commands import USER_CONF
 from tests.support.runs.submission_runs import edit
@@ -93,44 +90,6 @@ def test_the_page_shows_the_measured_numbers(text: str, report_folder: Path) -> 
 
 def test_the_size_of_the_page_is_limited(text: str) -> None:
     assert len(text) < 2_000_000
-
-
-@pytest.mark.long
-@needs_browser
-@pytest.mark.parametrize("width", [360, 1600])
-def test_the_page_fits_the_browser_window(report_folder: Path, tmp_path: Path, width: int) -> None:
-    page = lay_out(report_folder / "report.html", width, tmp_path)
-    assert page["console"] == []
-    assert page["width"] == width
-    assert page["scrollWidth"] <= width, "nothing is wider than the window"
-    assert len(page["pictures"]) >= 10
-    for picture in page["pictures"]:
-        left, top, right, bottom = picture["box"]
-        assert right - left > 250
-        assert picture["shapes"] > 10
-        assert picture["texts"]
-        for label in picture["texts"]:
-            assert label["box"][0] >= left - 1, label["words"]
-            assert label["box"][1] >= top - 1, label["words"]
-            assert label["box"][2] <= right + 1, label["words"]
-            assert label["box"][3] <= bottom + 1, label["words"]
-            assert label["box"][3] - label["box"][1] > 8, "text that can be read"
-
-
-@pytest.mark.long
-@needs_browser
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_pictures_show_content_in_light_and_dark_mode(report_folder: Path, tmp_path: Path, dark: bool) -> None:
-    page = lay_out(report_folder / "report.html", 1600, tmp_path)
-    target = tmp_path / "page.png"
-    screenshot(report_folder / "report.html", 1600, int(page["height"]), target, dark=dark)
-    seen = np.asarray(Image.open(target).convert("L"), dtype=np.int16)
-    assert (np.median(seen) < 60) == dark
-    for picture in page["pictures"]:
-        left, top, right, bottom = (int(value) for value in picture["box"])
-        inside = seen[top:bottom, left:right]
-        paper = np.median(inside)
-        assert (np.abs(inside - paper) > 40).mean() > 0.01, "something is drawn, and stands out from the paper"
 
 
 def test_a_page_of_one_run_has_no_comparison(report_folder: Path, tmp_path: Path) -> None:
