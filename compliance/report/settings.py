@@ -1,6 +1,6 @@
-"""Settings in units that people read, and their order: settings that differ from the defaults come first."""
+"""Settings in units that people read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from runs.wording import NO_LIMIT_MS, duration, milliseconds
@@ -22,17 +22,6 @@ def setting_row(name: str, value: Any) -> SettingRow:
     if isinstance(value, int | float) and not isinstance(value, bool) and unit in _UNITS:
         return SettingRow(_words(stem), _UNITS[unit](value, stem))
     return SettingRow(_words(name), _text(value))
-
-
-def split_settings(
-    settings: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> tuple[list[SettingRow], list[SettingRow]]:
-    """Return the settings that differ from the defaults or have none, and the others."""
-    changed: list[SettingRow] = []
-    others: list[SettingRow] = []
-    for name, value in settings.items():
-        (others if name in defaults and defaults[name] == value else changed).append(setting_row(name, value))
-    return changed, others
 
 
 def setting_rows(settings: Iterable[tuple[str, Any]]) -> list[SettingRow]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from compliance.report.remarks import grouped_remarks
-from compliance.report.settings import setting_row, setting_rows, split_settings
+from compliance.report.settings import setting_row, setting_rows
 
 
 def test_a_repeated_remark_is_shown_once_with_its_runs() -> None:
@@ -35,12 +35,6 @@ def test_a_remark_on_many_runs_names_the_first_runs() -> None:
 )
 def test_a_setting_has_words_and_a_unit(name: str, value: Any, row: tuple[str, str]) -> None:
     assert setting_row(name, value) == row
-
-
-def test_settings_that_differ_from_the_defaults_come_first() -> None:
-    changed, others = split_settings({"dtype": "float16", "seed": 0, "custom": 1}, {"dtype": "auto", "seed": 0})
-    assert [row.name for row in changed] == ["dtype", "custom"]
-    assert [row.name for row in others] == ["seed"]
 
 
 def test_settings_without_a_value_are_left_out() -> None:
