@@ -11,7 +11,8 @@ from runs.bench.bench_record import BenchRecord, BenchRun, read_bench_record
 from runs.errors import ExitCode
 from runs.record.layout import BENCH_FILE
 from scenarios.launch.run_page import SWITCH
-from tests.conftest import Finished, RunMain
+from tests.conftest import Finished, RunMain, run_here
+from tests.support.files.editing import set_at
 from tests.support.servers.http_server import serving
 from tests.support.servers.scripted_server import scripted_server
 
@@ -50,6 +51,16 @@ def bench(run_main: RunMain, tmp_path: Path) -> Bench:
         return MeasuredBench(finished, read_bench_record(folder / BENCH_FILE), page)
 
     return measure
+
+
+def test_a_bench_of_another_server_contradicts_its_runs(bench: Bench, tmp_path: Path) -> None:
+    bench({}, "--rates", "8,16")
+    verified = run_here("verify", tmp_path / "bench")
+    assert verified.code == ExitCode.OK, verified.stdout
+    set_at(tmp_path / "bench" / BENCH_FILE, "target", "http://127.0.0.1:1/v1")
+    forged = run_here("verify", tmp_path / "bench")
+    assert forged.code == ExitCode.FAILED
+    assert "target is http://127.0.0.1:1/v1 in bench.json" in forged.stdout
 
 
 def test_a_server_that_dies_in_the_warm_up_fails_the_bench(bench: Bench) -> None:
