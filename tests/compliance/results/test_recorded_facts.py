@@ -13,6 +13,7 @@ from runs.attestation.statements import attest
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import RECORD_VERSION
+from runs.record.progress import PHASES
 from tests.conftest import run_here
 from tests.support.files.editing import (
     SIGNER,
@@ -175,6 +176,11 @@ def test_stages_longer_than_the_run_are_a_warning(run: RunDir) -> None:
     assert dates(run)[0].startswith("warning observed.start_stages adds up to 100000.0 s")
 
 
+def test_an_import_that_began_long_before_the_run_is_no_warning(run: RunDir) -> None:
+    set_at(run.manifest, "observed.start_stages", {PHASES["importing"]: 1e5})
+    assert not dates(run)
+
+
 def test_cpu_times_of_a_part_of_the_run_are_a_warning(tmp_path: Path) -> None:
     run = DummyRuns().copy(tmp_path / "server", "Server")
     set_at(run.manifest, "observed.contention.window_s", 0.5)
@@ -201,7 +207,7 @@ def test_the_page_of_a_changed_record_is_marked(run: RunDir) -> None:
     set_at(run.result, "reported.samples_per_second", 1e6)
     section = run_section(run.root, "run", "run")
     assert section.outcome == "VALID, but result.json changed since the attestation"
-    assert not section.good
+    assert not section.is_good
 
 
 def test_verify_reports_forged_facts_as_contradictions(run: RunDir) -> None:
