@@ -142,6 +142,12 @@ def test_the_document_begins_with_the_supported_numbers(run: Path, tmp_path: Pat
     assert re.search(r"^\| performance: TTFT \| .* \| contradicted \| see log-", text, re.M)
 
 
+def test_the_document_begins_with_the_outcome(run: Path, tmp_path: Path, run_main: RunMain) -> None:
+    _, text = verify_with_document(run, tmp_path, run_main)
+    assert text.splitlines()[2] == "PASS: performance passes, accuracy not given."
+    assert text.splitlines()[-1].startswith("Made ")
+
+
 def test_each_rule_is_listed_as_applied_or_not_applied(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     _, text = verify_with_document(run, tmp_path, run_main)
     rules = {rule for check in (*CHECKS["performance"], *CHECKS["result"]) for rule in check.rules}
