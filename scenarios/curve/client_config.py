@@ -90,7 +90,12 @@ def client_config(curve: CurveConfig, form: ClientForm, load: PlannedLoad, repor
                 "dataloader_random_seed": seeds["sample_index_rng_seed"],
             },
             "load_pattern": pattern,
-            "client": curve.options.client_settings,
+            "client": {
+                "worker_initialization_timeout": START_TIMEOUT_S,
+                # By default, the client opens thousands of connections before it starts.
+                **({} if load.is_offline else {"warmup_connections": load.concurrency}),
+                **curve.options.client_settings,
+            },
             "warmup": {"enabled": False},
         },
         "endpoint_config": {"endpoints": [address.url for address in curve.servers], **api_type},

@@ -32,7 +32,8 @@ IDLE_TIMEOUT_S = 300.0
 SERVER_INTERVAL_S = 15.0  # between two requests to the server
 MIN_FREE_BYTES = 64 << 20  # free space below which the client is interrupted
 LAST_BYTES = 4096
-_ERROR_LINE = re.compile(r"[\w.]*(Error|Exception)\b")
+# An exception, or a record of the client's log, whose message is the first group.
+_ERROR_LINE = re.compile(r"[\w.]*(?:Error|Exception)\b.*|.* - (?:ERROR|CRITICAL) - (.+)")
 _COMPLETE, _ERROR, _ISSUED = b'"sample.complete"', b'"error.', b'"sample.issued"'
 
 
@@ -112,7 +113,7 @@ def run_client(program: str, config: dict[str, object], mode: str, folder: Path,
         if reason:
             _interrupt(process)
             return reason
-    return "" if process.returncode == 0 else f"the client ended with {process.returncode}: {_last_error(folder)}"
+    return "" if process.returncode == 0 else f"the client ended with {process.returncode}: {last_error(folder)}"
 
 
 def _record(folder: Path, pid: int, events: Path | None) -> None:
@@ -200,10 +201,11 @@ def _remove_shared_memory(folder: Path) -> None:
         shutil.rmtree(SHARED_MEMORY / events.relative_to(SHARED_MEMORY).parts[0], ignore_errors=True)
 
 
-def _last_error(folder: Path) -> str:
+def last_error(folder: Path) -> str:
     """Return the last error in the client's output, otherwise the last line."""
     lines = list(_lines_at_end(folder / CLIENT_LOG))
-    return next((line for line in reversed(lines) if _ERROR_LINE.match(line)), lines[-1] if lines else "no output")
+    errors = [match[1] or match[0] for line in lines if (match := _ERROR_LINE.match(line))]
+    return (errors or lines or ["no output"])[-1]
 
 
 def _lines_at_end(path: Path) -> Iterator[str]:

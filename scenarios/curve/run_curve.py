@@ -97,12 +97,12 @@ class _CurveRun:
     def go(self, until: str) -> ExitCode:
         """Do the missing work, up to a step."""
         curve, place = self._curve, self._place
-        self._end_earlier_runs()
-        self._preflight()
         resolved = yaml.safe_dump(curve.options.model_dump(mode="json"), sort_keys=False)
         write_atomic(place.config, resolved)
         if curve.is_rehearsal:
             write_atomic(place.rehearsal, REHEARSAL_MARK + "\n")
+        self._end_earlier_runs()
+        self._preflight()
         planned = self._planned
         planned.read()
         if planned.changed_keys and planned.records() and not self._restart_changed:
