@@ -6,9 +6,10 @@ the difference of the margins excludes 0.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
-from runs.numbers.intervals import ERROR, Interval, anytime_difference
+from runs.numbers.intervals import ERROR, Interval, anytime_difference, anytime_quantile, pooled_variance
 from scenarios.tune.journal import SchedulingOptions, TuneRun, best_probe, with_options
 
 MAX_PAIRS = 4  # maximum number of probes of each setting for one decision
@@ -42,6 +43,36 @@ def advantage(probes: Sequence[TuneRun], options: SchedulingOptions, base: Sched
     groups = _margins(probes)
     before, after = (groups.get(_place(side, rate), []) for side in (base, options))
     return anytime_difference(before, after, [*groups.values()], ERROR)
+
+
+def smallest_gain(probes: Sequence[TuneRun]) -> float | None:
+    """Return the gain in rate, as a share, below which no decision of a search is clear; None if it is unknown.
+
+    It is the half-width of the interval after all probes of a decision, divided by how fast the margin falls with the
+    logarithm of the rate.
+    """
+    groups = _margins(probes)
+    repeated, steepness = [group for group in groups.values() if len(group) > 1], _steepness(groups)
+    if not repeated or steepness is None:
+        return None
+    noise, count = pooled_variance(repeated), MAX_PAIRS / 2
+    gain = anytime_quantile(ERROR, count, noise.freedom) * math.sqrt(noise.value / count) / steepness
+    return math.expm1(gain) if math.isfinite(gain) else None
+
+
+def _steepness(groups: Mapping[tuple[str, float], Sequence[float]]) -> float | None:
+    """Return how much the margin falls per unit of the logarithm of the rate, within equal settings; None if it does
+    not fall.
+    """
+    points: dict[str, list[tuple[float, float]]] = {}
+    for (settings, rate), group in groups.items():
+        points.setdefault(settings, []).append((math.log(rate), fmean(group)))
+    products, squares = 0.0, 0.0
+    for places in points.values():
+        center = [fmean(values) for values in zip(*places, strict=True)]
+        products += sum((rate - center[0]) * (value - center[1]) for rate, value in places)
+        squares += sum((rate - center[0]) ** 2 for rate, _ in places)
+    return -products / squares if products < 0 else None
 
 
 def is_better(probes: Sequence[TuneRun], options: SchedulingOptions, base: SchedulingOptions) -> bool:

@@ -25,7 +25,7 @@ from runs.files.writing import write_atomic
 from runs.loadgen.conf_lines import encode_conf, with_setting
 from runs.processes.interrupts import critical
 from runs.wording import counted, duration
-from scenarios.tune.decisions import is_better, next_of_pair, recommendable
+from scenarios.tune.decisions import is_better, next_of_pair, recommendable, smallest_gain
 from scenarios.tune.journal import (
     Estimate,
     SchedulingOptions,
@@ -267,6 +267,14 @@ def _phase(trial: Trial | FrozenTrial) -> TunePhase:
     return phase
 
 
+def visible_gain(probes: Sequence[TuneRun]) -> str:
+    """Return which gain of an option the search could not see."""
+    gain = smallest_gain(probes)
+    if gain is None:
+        return f"a gain below {RESOLUTION:.0%} was not visible; more if equal runs differ, but no run was repeated"
+    return f"a gain below {max(gain, RESOLUTION):.1%} was not visible, because equal runs differ"
+
+
 class OptionSearch:
     """The search of one tuning.
 
@@ -340,6 +348,8 @@ class OptionSearch:
             )
             probes = counted(worth["probes"], "probe")
             runs.say(f"  {worth['option']}={worth['value']}: gain {low} to {high} ({probes} without the option)")
+        if best is not None:
+            runs.say(f"  {visible_gain(self._probes)}")
         self._best = self._signed.accepted(self._probes)
         return self._best
 

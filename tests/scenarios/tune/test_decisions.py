@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from scenarios.tune.decisions import MAX_PAIRS, advantage, margin, next_of_pair, recommendable
+from scenarios.tune.decisions import MAX_PAIRS, advantage, margin, next_of_pair, recommendable, smallest_gain
 from scenarios.tune.journal import SchedulingOptions, TunePhase, TuneRun
 from tests.support.simulated.option_searches import simulate_search
 
@@ -77,3 +77,23 @@ def test_options_without_effect_are_rarely_recommended() -> None:
 
 def test_an_option_with_an_effect_above_the_noise_is_recommended_alone() -> None:
     assert sum(simulate_search(0.1, 0.01, seed).options == {"first": 1} for seed in range(5)) >= 4
+
+
+def test_a_gain_that_was_missed_is_below_the_smallest_visible_gain() -> None:
+    searches = [simulate_search(0.05, 0.03, seed) for seed in range(10)]
+    gains = [gain for search in searches if (gain := smallest_gain(search.probes)) is not None]
+    assert not any(search.options for search in searches)
+    assert len(gains) >= 7
+    assert min(gains) > 0.05
+
+
+def test_the_smallest_visible_gain_of_a_quiet_system_is_small() -> None:
+    gains = [smallest_gain(simulate_search(0.1, 0.01, seed).probes) for seed in range(5)]
+    assert all(gain is not None and gain < 0.05 for gain in gains)
+
+
+def test_the_smallest_visible_gain_is_unknown_without_repeated_probes() -> None:
+    rates = [probe(BASE, 90, rate=9.0), probe(BASE, 110, rate=10.0)]
+    assert smallest_gain(rates) is None
+    repeated = [probe(BASE, p99_ms, rate=10.0) for p99_ms in (108, 109, 111, 112, 110, 109, 111)]
+    assert smallest_gain([*rates, *repeated]) == pytest.approx(0.04, abs=0.03)
