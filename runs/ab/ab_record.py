@@ -81,6 +81,7 @@ class AbChange(_Part):
     values: list[float]  # change of each pair or batch
     times_s: list[float]  # middle of each pair or batch, from the start
     trimmed: list[int]  # places of values that were trimmed
+    precision: float | None = None  # half-width with which the systems are called equal; None: that of the comparison
     verdict: AbVerdict
     needed_s: float | None = None  # time that the precision would need; None if it is reached or unknown
     drift: list[float] | None = None  # change in the first and in the second half, if they differ

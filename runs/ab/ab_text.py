@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from runs.ab.ab_record import AbChange, AbRecord
+from runs.ab.changes import MIN_TAIL_QUERIES, tails_of
 from runs.wording import duration, milliseconds, printable
 
 _NAME, _VALUE = 14, 10
@@ -68,6 +69,7 @@ def limits_line(record: AbRecord, load: int) -> str:
 
 def verdict_text(change: AbChange, precision: float) -> str:
     """Return the verdict in words."""
+    precision = change.precision or precision
     if change.verdict == "equal":
         return f"equal within {precision:.3g}" if precision < 0.001 else f"equal within {precision * 100:.3g}%"
     if change.verdict == "undecided" and change.needed_s is not None:
@@ -121,7 +123,24 @@ def _sentence(name: str, changes: Sequence[AbChange], precision: float) -> str:
         parts.append(f"{rest} {within}")
     if undecided:
         parts.append(f"{_names(undecided)} undecided")
-    return "; ".join(parts)
+    return "; ".join([*parts, *_unseen(changes)])
+
+
+def _unseen(changes: Sequence[AbChange]) -> Iterator[str]:
+    """Yield which changes of the tails could not be found."""
+    tails = tails_of(changes)
+    few = [name for name, tail in tails.items() if tail is None or tail.low is None or tail.high is None]
+    largest = {
+        name: max(map(abs, _interval(tail)))
+        for name, tail in tails.items()
+        if tail is not None and name not in few and tail.verdict not in ("faster", "slower")
+    }
+    if largest:
+        bounds = " or of ".join(f"{name} above {bound:.0%}" for name, bound in largest.items())
+        yield f"a change of {bounds} would have been found"
+    if few:
+        verb = "is" if len(few) == 1 else "are"
+        yield f"{' and '.join(few)} {verb} unknown: about {MIN_TAIL_QUERIES:,} queries of each system are needed"
 
 
 def _tails(different: Sequence[AbChange], main: Sequence[AbChange]) -> list[AbChange]:

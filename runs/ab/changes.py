@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from runs.ab.ab_record import AbChange, AbVerdict
 from runs.ab.block_queries import SystemQueries
+from runs.ab.percentiles import percentile, percentile_interval
 from runs.bench.bench_record import LoadKind
 from runs.numbers.intervals import (
     MIN_VALUES,
@@ -28,8 +29,11 @@ BlockValues = NDArray[np.float64]
 MIN_TWINS = 8  # minimum number of twins in a batch
 _BATCH_LATENCIES = 2.0  # minimum duration of a batch, in median latencies
 _BATCH_S = 1.0
-# Queries of one system that a percentile of a batch or block needs.
-_NEEDED = {50: 10, 90: 30, 99: 300}
+_PERCENTILES = (50, 90, 99)
+_MIN_PERCENTILE_BATCHES = 24  # batches of twins for a percentile: fewer cannot show that neighbors are correlated
+TAIL = 99  # the percentile whose change a comparison waits for
+TAIL_PRECISION = 0.2  # half-width of the interval of the tail
+MIN_TAIL_QUERIES = 1_000  # queries of one system for an interval of the tail, which about 20 slow queries decide
 ENOUGH_OF_CHANGE = 1 / 3  # a half-width below this share of the change is precise enough
 MIN_BLOCKS = 2  # blocks that show whether a change is constant
 
@@ -43,15 +47,15 @@ class AbQuantity:
     latency: str = ""  # ttft, tpot or latency; empty for tokens/s
     percentile: int | None = None  # None = mean of the logarithms
 
-    @property
-    def needed(self) -> int:
-        return MIN_TWINS if self.percentile is None else _NEEDED[self.percentile]
+    def precision(self, precision: float) -> float:
+        """Return the half-width with which two systems are called equal."""
+        return max(precision, TAIL_PRECISION) if self.percentile == TAIL else precision
 
     def level(self, values: BlockValues) -> float:
         """Return the logarithm of the quantity of many queries."""
         if self.percentile is None:
             return float(np.log(values).mean())
-        return math.log(float(np.percentile(values, self.percentile, method="inverted_cdf")))
+        return math.log(percentile(values, self.percentile))
 
 
 TOKENS = AbQuantity("tokens/s", "")
@@ -63,22 +67,34 @@ def quantities_of(kind: LoadKind, *, has_first_tokens: bool) -> list[AbQuantity]
     if kind == "offline":
         return [TOKENS]
     names = ("TTFT", "TPOT") if has_first_tokens else ("latency",)
-    percentiles = [AbQuantity(f"{name} p{share}", "ms", name.lower(), share) for name in names for share in _NEEDED]
+    percentiles = [
+        AbQuantity(f"{name} p{share}", "ms", name.lower(), share) for name in names for share in _PERCENTILES
+    ]
     return [*(_MEANS[name] for name in names), TOKENS, *percentiles]
 
 
 @dataclass(frozen=True)
 class PairValues:
-    """The changes of one quantity: a logarithm and a time for each pair or batch, and the logarithms of both levels."""
+    """The changes of one quantity: a logarithm and a time for each pair or batch, and the logarithms of both levels.
+
+    A percentile has no values, but the times of both systems in each batch or pair.
+    """
 
     values: BlockValues
     times_s: BlockValues
     base: float | None
     level: float | None
+    sides: tuple[Sequence[BlockValues], Sequence[BlockValues]] = ((), ())
+
+    @property
+    def count(self) -> int:
+        """The number of batches or pairs."""
+        return len(self.values) or len(self.sides[0])
 
 
 Block = Sequence[SystemQueries]  # queries of each system, from one interleaved run
-Turns = dict[int, dict[int, list[tuple[SystemQueries, float | None]]]]  # pair → system → blocks with their tokens/s
+TurnBlocks = list[tuple[SystemQueries, float | None]]  # blocks of one system with their tokens/s
+Turns = dict[int, dict[int, TurnBlocks]]  # pair → system → blocks
 NO_VALUES = np.zeros(0)
 
 
@@ -95,7 +111,7 @@ def twin_values(blocks: Sequence[Block], system: int, quantity: AbQuantity) -> P
     """Return the changes of a quantity between the base and a system, in batches of consecutive twins."""
     if not blocks:
         return PairValues(NO_VALUES, NO_VALUES, None, None)
-    size = max(batch_size(blocks[0]), quantity.needed)
+    size = batch_size(blocks[0])
     if not quantity.latency:
         return _token_values(blocks, system, size)
     base, changed = (_stream(blocks, place, quantity.latency) for place in (0, system))
@@ -104,15 +120,13 @@ def twin_values(blocks: Sequence[Block], system: int, quantity: AbQuantity) -> P
     times_s = np.concatenate([block[0].arrived_s + block[0].start_s for block in blocks])
     count = min(len(base), len(changed), len(times_s)) // size
     cut = count * size
-    rows = [np.log(side[:cut]).reshape(count, size) for side in (base, changed)]
-    if quantity.percentile is None:
-        values = (rows[1] - rows[0]).mean(axis=1)
-    else:
-        low, high = (np.percentile(row, quantity.percentile, axis=1, method="inverted_cdf") for row in rows)
-        values = high - low
-    moments_s = times_s[:cut].reshape(count, size).mean(axis=1)
-    levels = [quantity.level(side) if len(side) >= quantity.needed else None for side in (base, changed)]
-    return PairValues(values, moments_s, *levels)
+    rows = [side[:cut].reshape(count, size) for side in (base, changed)]
+    levels = quantity.level(base), quantity.level(changed)
+    if quantity.percentile is not None:
+        sides = ([*rows[0]], [*rows[1]]) if count >= _MIN_PERCENTILE_BATCHES else ((), ())
+        return PairValues(NO_VALUES, NO_VALUES, levels[0], levels[1], sides)
+    values = (np.log(rows[1]) - np.log(rows[0])).mean(axis=1)
+    return PairValues(values, times_s[:cut].reshape(count, size).mean(axis=1), levels[0], levels[1])
 
 
 def _stream(blocks: Sequence[Block], system: int, latency: str) -> BlockValues | None:
@@ -142,7 +156,7 @@ def _token_values(blocks: Sequence[Block], system: int, size: int) -> PairValues
     if not values:
         return PairValues(NO_VALUES, NO_VALUES, None, None)
     levels = [math.log(tokens / seconds) for tokens, seconds in totals]
-    return PairValues(np.concatenate(values), np.concatenate(moments_s), *levels)
+    return PairValues(np.concatenate(values), np.concatenate(moments_s), levels[0], levels[1])
 
 
 def levels_of(parts: Sequence[SystemQueries]) -> dict[str, list[float | None]]:
@@ -159,27 +173,37 @@ def levels_of(parts: Sequence[SystemQueries]) -> dict[str, list[float | None]]:
 
 def turn_values(turns: Turns, system: int, quantity: AbQuantity) -> PairValues:
     """Return the changes of a quantity between the blocks of the base and of a system, by pair."""
-    values, moments_s, levels = [], [], []
-    for pair in sorted(turns):
-        sides = [[_level(*block, quantity) for block in turns[pair].get(place, [])] for place in (0, system)]
-        present = [[level for level in side if level is not None] for side in sides]
-        if not all(present) or [*map(len, present)] != [*map(len, sides)]:
-            continue
-        means = [float(np.mean(side)) for side in present]
-        levels.append(means)
-        values.append(means[1] - means[0])
-        starts = [queries.start_s for side in (0, system) for queries, _ in turns[pair][side]]
-        moments_s.append(float(np.mean(starts)))
-    if not values:
+    pairs, measured = [], []
+    for _, pair in sorted(turns.items()):
+        sides = pair.get(0, []), pair.get(system, [])
+        before, after = (_level(side, quantity) for side in sides)
+        if before is not None and after is not None:
+            pairs.append(sides)
+            measured.append((before, after))
+    if not pairs:
         return PairValues(NO_VALUES, NO_VALUES, None, None)
-    return PairValues(np.array(values), np.array(moments_s), *np.mean(levels, axis=0).tolist())
+    levels = np.array(measured)
+    base, level = levels.mean(axis=0).tolist()
+    if quantity.percentile is not None:
+        times_s = [[_times_s(sides[place], quantity) for sides in pairs] for place in (0, 1)]
+        return PairValues(NO_VALUES, NO_VALUES, base, level, (times_s[0], times_s[1]))
+    starts_s = [np.mean([queries.start_s for side in sides for queries, _ in side]) for sides in pairs]
+    return PairValues(levels[:, 1] - levels[:, 0], np.array(starts_s), base, level)
 
 
-def _level(queries: SystemQueries, tokens_per_s: float | None, quantity: AbQuantity) -> float | None:
+def _level(blocks: TurnBlocks, quantity: AbQuantity) -> float | None:
+    """Return the logarithm of a quantity of blocks; None if it was not measured."""
     if not quantity.latency:
-        return math.log(tokens_per_s) if tokens_per_s else None
-    times_s = queries.times_s(quantity.latency)
-    return None if times_s is None or len(times_s) < quantity.needed else quantity.level(times_s)
+        rates = [rate for _, rate in blocks if rate]
+        return float(np.log(rates).mean()) if rates and len(rates) == len(blocks) else None
+    times_s = _times_s(blocks, quantity)
+    return quantity.level(times_s) if len(times_s) else None
+
+
+def _times_s(blocks: TurnBlocks, quantity: AbQuantity) -> BlockValues:
+    """Return the times of a latency in blocks; empty if a block lacks them."""
+    times_s = [times for queries, _ in blocks if (times := queries.times_s(quantity.latency)) is not None]
+    return np.concatenate(times_s) if times_s and len(times_s) == len(blocks) else NO_VALUES
 
 
 def judge_change(
@@ -193,10 +217,14 @@ def judge_change(
         elapsed_s: Time that the measurement has taken so far.
         is_main: True if the measurement continues until the interval reaches the precision.
     """
-    error = error_of_each(statements)
-    interval = interval_of_series(pairs.values, error)
+    error, precision = error_of_each(statements), quantity.precision(precision)
+    interval = (
+        interval_of_series(pairs.values, error)
+        if quantity.percentile is None
+        else percentile_interval(*pairs.sides, quantity.percentile, error)
+    )
     verdict = _verdict(interval, precision, higher_is_better=quantity is TOKENS)
-    is_known = math.isfinite(interval.low)
+    is_known = math.isfinite(interval.half_width)
     factor = needed_factor(interval, precision) if is_known else math.nan
     return AbChange(
         load=load,
@@ -212,6 +240,7 @@ def judge_change(
         values=[math.expm1(value) for value in pairs.values],
         times_s=[float(moment) for moment in pairs.times_s],
         trimmed=list(interval.trimmed),
+        precision=precision,
         verdict=verdict,
         needed_s=elapsed_s * factor if verdict == "undecided" and factor > 1 else None,
         drift=_drift(pairs.values, error, precision),
@@ -224,7 +253,7 @@ def _shown(level: float | None, quantity: AbQuantity) -> float | None:
 
 def _verdict(interval: Interval, precision: float, *, higher_is_better: bool) -> AbVerdict:
     if interval.excludes_zero:
-        return "faster" if (interval.mean > 0) == higher_is_better else "slower"
+        return "faster" if (interval.low > 0) == higher_is_better else "slower"
     inside = math.expm1(interval.high) <= precision and math.expm1(interval.low) >= -precision
     return "equal" if inside else "undecided"
 
@@ -251,16 +280,49 @@ def is_precise(change: AbChange, precision: float) -> bool:
     return half <= max(precision, ENOUGH_OF_CHANGE * abs(change.change) if change.verdict != "equal" else 0.0)
 
 
-def is_settled(changes: Sequence[AbChange], blocks: int, precision: float) -> bool:
-    """Return whether a load needs no more blocks: each mean is precise, and its change is constant.
+def is_settled(
+    changes: Sequence[AbChange], blocks: int, precision: float, *, first_tail_s: float, max_time_s: float
+) -> bool:
+    """Return whether a load needs no more blocks: each mean is precise and constant, and the tails are known.
+
+    The tails count only if no mean changed by more than the precision, and if the time suffices for them.
 
     Args:
-        changes: changes of the load.
-        blocks: number of its blocks, or of its pairs of blocks.
+        changes: Changes of the load.
+        blocks: Number of its blocks, or of its pairs of blocks.
+        first_tail_s: Time of the comparison after which a tail has an interval.
+        max_time_s: Time limit of the comparison.
     """
     main = [change for change in changes if change.is_main]
     is_constant = all(change.drift is None for change in main)
-    return blocks >= MIN_BLOCKS and bool(main) and is_constant and all(is_precise(change, precision) for change in main)
+    if blocks < MIN_BLOCKS or not main or not is_constant or not all(is_precise(change, precision) for change in main):
+        return False
+    systems = [
+        [change for change in changes if change.system == system] for system in {change.system for change in changes}
+    ]
+    return all(_knows_tails(own, precision, first_tail_s, max_time_s) for own in systems)
+
+
+def _knows_tails(changes: Sequence[AbChange], precision: float, first_tail_s: float, max_time_s: float) -> bool:
+    """Return whether more queries would not show more of the tails of one system: see `is_settled`."""
+    if any(change.is_main and abs(change.change) > precision for change in changes):
+        return True
+    tails = tails_of(changes).values()
+    if any(tail is not None and tail.verdict in ("faster", "slower") for tail in tails):
+        return True
+    needed_s = [
+        first_tail_s if tail is None or tail.needed_s is None else tail.needed_s
+        for tail in tails
+        if tail is None or tail.verdict == "undecided"
+    ]
+    return all(time_s > max_time_s for time_s in needed_s)
+
+
+def tails_of(changes: Sequence[AbChange]) -> dict[str, AbChange | None]:
+    """Return the tail of each latency of one system, by its name; None if it has too few values."""
+    by_name = {change.quantity: change for change in changes}
+    names = [f"{latency} p{TAIL}" for latency in _MEANS if f"{latency} mean" in by_name]
+    return {name: by_name.get(name) for name in names}
 
 
 def changes_of(
@@ -288,7 +350,7 @@ def changes_of(
                 if isinstance(blocks, dict)
                 else twin_values(blocks, system, quantity)
             )
-            if len(pairs.values) >= (1 if quantity.percentile is None else MIN_VALUES):
+            if pairs.count >= (1 if quantity.percentile is None else MIN_VALUES):
                 changes.append(
                     judge_change(
                         pairs, quantity, load=load, system=system, statements=statements, precision=precision,

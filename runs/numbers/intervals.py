@@ -88,24 +88,25 @@ def weighted_sum(weights: Sequence[float], variances: Sequence[Variance]) -> Var
     return Variance(total, freedom)
 
 
-def anytime_interval(values: Values, error: float) -> Interval:
+def anytime_interval(values: Values, error: float, *, trims: bool = True) -> Interval:
     """Return an interval of the mean that holds at all looks together, with probability 1 - `error`.
 
-    A tenth of the values is trimmed on each side, so that a burst of foreign load in few values does not decide.
+    Args:
+        trims: Trim a tenth of the values on each side, so that a burst of foreign load in few values does not decide.
     """
-    mean, deviation, count, trimmed = _trimmed(values)
+    mean, deviation, count, trimmed = _trimmed(values, len(values) // _TRIMMED if trims else 0)
     half = math.inf if len(values) < MIN_VALUES else anytime_quantile(error, count) * deviation
     return Interval(mean, mean - half, mean + half, len(values), trimmed)
 
 
-def interval_of_series(values: Values, error: float) -> Interval:
+def interval_of_series(values: Values, error: float, *, trims: bool = True) -> Interval:
     """Return an anytime interval of the mean of successive values, which may be correlated.
 
     Foreign load and queues make neighbors alike. Neighbors are merged until they are nearly independent. The rest of
     the correlation widens the interval by √((1 + r) ÷ (1 - r)), with r corrected for its bias in short series.
     """
     merged = merge_correlated(values)
-    interval = anytime_interval(merged, error)
+    interval = anytime_interval(merged, error, trims=trims)
     correlation = min(max(unbiased_correlation(merged), 0.0), _MAX_STATED)
     half = interval.half_width * math.sqrt((1 + correlation) / (1 - correlation))
     trimmed = interval.trimmed if len(merged) == len(values) else ()
@@ -145,14 +146,16 @@ def anytime_quantile(error: float, count: float, freedom: float | None = None) -
     return math.sqrt(freedom * (ratio - 1) / (1 - ratio / spread))
 
 
-def _trimmed(values: Values) -> tuple[float, float, int, tuple[int, ...]]:
+def _trimmed(values: Values, cut: int) -> tuple[float, float, int, tuple[int, ...]]:
     """Return the trimmed mean, its standard error from the Winsorised variance, the number of values, and the places of
     the trimmed values (Tukey and McLaughlin).
+
+    Args:
+        cut: Number of values that are trimmed on each side.
     """
     count = len(values)
     if count < 2:
         return float(values.mean()) if count else 0.0, math.inf, count, ()
-    cut = count // _TRIMMED
     order = np.argsort(values, kind="stable")
     kept = values[order][cut : count - cut]
     bounded = np.clip(values, kept[0], kept[-1])

@@ -12,7 +12,7 @@ from rich.console import Console
 from runs.ab import ab_text
 from runs.ab.ab_record import AB_FILE, AbBlock, AbLoad, AbRecord, AbSystem, read_ab_record, write_ab
 from runs.ab.block_queries import SystemQueries, read_block
-from runs.ab.changes import Turns, changes_of, is_settled, levels_of
+from runs.ab.changes import MIN_TAIL_QUERIES, Turns, changes_of, is_settled, levels_of
 from runs.bench.best_rate import rounded_rate
 from runs.bench.circumstances import CACHED_SHARE
 from runs.bench.measure import failed_run, measure_run
@@ -261,10 +261,15 @@ class _Session:
 
     def _is_done(self, load: int) -> bool:
         record = self._record
-        blocks = len({block.pair for block in record.blocks if block.load == load})
+        own = [block for block in record.blocks if block.load == load]
+        blocks = len({block.pair for block in own})
         if record.saturated_at(load):
             return blocks >= SATURATED_BLOCKS
-        return is_settled([change for change in record.changes if change.load == load], blocks, record.precision)
+        queries = sum(block.run.queries // len(block.systems) for block in own if 0 in block.systems)
+        return is_settled(
+            [change for change in record.changes if change.load == load], blocks, record.precision,
+            first_tail_s=record.elapsed_s * MIN_TAIL_QUERIES / max(queries, 1), max_time_s=record.max_time_s,
+        )  # fmt: skip
 
     # Turns -----------------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from runs.ab.ab_record import AbRecord
+from runs.ab.ab_record import AbChange, AbRecord
 from runs.ab.ab_text import limits_line, sentences, table
 from runs.ab.block_queries import SystemQueries
+from runs.ab.changes import is_settled
 from runs.bench.bench_record import Limits
 from runs.errors import ExitCode
 from tests.support.runs.ab_records import change_of, record_of
@@ -16,6 +17,10 @@ EQUAL = change_of("TTFT mean", 0.001, "equal")
 UNDECIDED = change_of("TTFT mean", 0.02, "undecided", 0.05)
 SLIGHT = change_of("TPOT mean", 0.006, "slower")
 TAIL = change_of("TPOT p99", 0.3, "slower", 0.1).model_copy(update={"is_main": False})
+KNOWN_TAILS = [
+    change_of(f"{latency} p99", 0.02, "equal", 0.1).model_copy(update={"is_main": False, "precision": 0.15})
+    for latency in ("TTFT", "TPOT")
+]
 LIKE_THE_MEAN = change_of("TPOT p90", 0.05, "slower").model_copy(update={"is_main": False})
 
 
@@ -40,22 +45,57 @@ def test_the_exit_code_follows_from_the_verdicts(record: AbRecord, code: ExitCod
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
-        (record_of(SLOWER, EQUAL), ["B has a longer TPOT (+5.0%); the other means are equal within 2%."]),
-        (record_of(EQUAL), ["B: all means are equal within 2%."]),
         (
-            record_of(change_of("TPOT mean", 0.001, "equal"), EQUAL, TAIL),
-            ["B has a longer TPOT p99 (+30.0%); all means are equal within 2%."],
+            record_of(SLOWER, EQUAL),
+            ["B has a longer TPOT (+5.0%); the other means are equal within 2%; TTFT p99 and TPOT p99 are unknown: "
+             "about 1,000 queries of each system are needed."],
+        ),
+        (
+            record_of(EQUAL),
+            ["B: all means are equal within 2%; TTFT p99 is unknown: about 1,000 queries of each system are needed."],
+        ),
+        (
+            record_of(change_of("TPOT mean", 0.001, "equal"), EQUAL, *KNOWN_TAILS),
+            ["B: all means are equal within 2%; a change of TTFT p99 above 12% or of TPOT p99 above "
+             "12% would have been found."],
+        ),
+        (
+            record_of(change_of("TPOT mean", 0.001, "equal"), EQUAL, KNOWN_TAILS[0], TAIL),
+            ["B has a longer TPOT p99 (+30.0%); all means are equal within 2%; a change of TTFT p99 above 12% would "
+             "have been found."],
         ),
         (record_of(SLIGHT, TAIL), ["B has a longer TPOT (+0.6%) and a longer TPOT p99 (+30.0%)."]),
-        (record_of(SLOWER, LIKE_THE_MEAN), ["B has a longer TPOT (+5.0%)."]),
-        (record_of(SLOWER, UNDECIDED), ["B has a longer TPOT (+5.0%); TTFT mean is undecided."]),
+        (record_of(SLOWER, LIKE_THE_MEAN, KNOWN_TAILS[1]), ["B has a longer TPOT (+5.0%); a change of TPOT p99 above "
+         "12% would have been found."]),
+        (
+            record_of(SLOWER, UNDECIDED, *KNOWN_TAILS),
+            ["B has a longer TPOT (+5.0%); TTFT mean is undecided; a change of TTFT p99 above 12% or of "
+             "TPOT p99 above 12% would have been found."],
+        ),
         (record_of(saturated=(1,)), ["B is slower: saturated at 8 queries/s."]),
         (record_of(saturated=(0,)), ["B is faster: A is saturated at 8 queries/s, and B is not."]),
         (record_of(SLOWER, withheld=["the client was late"]), ["no statement: the client was late"]),
     ],
-)
+)  # fmt: skip
 def test_the_sentence_names_what_differs(record: AbRecord, expected: list[str]) -> None:
     assert sentences(record) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "first_tail_s", "settled"),
+    [
+        ([EQUAL], 400, False),
+        ([EQUAL], 700, True),  # the time does not suffice for a tail
+        ([EQUAL, KNOWN_TAILS[0]], 400, True),
+        ([EQUAL, SLOWER], 400, True),
+        ([EQUAL, SLIGHT], 400, False),
+        ([EQUAL, SLIGHT, TAIL], 400, True),
+    ],
+)
+def test_a_comparison_waits_for_a_tail_that_its_time_allows(
+    changes: list[AbChange], first_tail_s: float, settled: bool
+) -> None:
+    assert is_settled(changes, 2, 0.02, first_tail_s=first_tail_s, max_time_s=600) is settled
 
 
 def test_the_share_of_queries_within_the_limits_is_stated_for_each_system() -> None:

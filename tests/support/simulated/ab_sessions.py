@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from runs.ab.ab_record import AbChange
 from runs.ab.block_queries import SystemQueries
-from runs.ab.changes import PairValues, changes_of, is_settled, judge_change, quantities_of
+from runs.ab.changes import MIN_TAIL_QUERIES, Turns, changes_of, is_settled
 
 Values = NDArray[np.float64]
 PRECISION = 0.02
 NOISES = (0.01, 0.05, 0.2)
 START_S = 5.0  # time between two blocks
 DURATIONS_S = (20.0, 40.0, 60.0)
-TURN_S = 10.0
+TURN_S, TURN_QUERIES = 10.0, 30
 SHARED_S, OWN_S = 20.0, 3.0  # correlation times of the speed of the machine and of a system
 TURNS_SHARED_S = 60.0  # correlation time of the speed of the machine between blocks
 
@@ -128,7 +128,9 @@ def session(
         changes = changes_of(blocks, "server", load=0, systems=len(systems), loads=1, precision=PRECISION,
                              elapsed_s=elapsed_s)  # fmt: skip
         steps.append(changes)
-        if stops and is_settled(changes, len(blocks), PRECISION):
+        queries = sum(len(block[0]) for block in blocks)
+        first_tail_s = elapsed_s * MIN_TAIL_QUERIES / queries
+        if stops and is_settled(changes, len(blocks), PRECISION, first_tail_s=first_tail_s, max_time_s=max_time_s):
             break
     return SimulatedSession(steps, elapsed_s)
 
@@ -142,22 +144,24 @@ def session_in_turns(machine: SimulatedMachine, pairs: int = 40) -> SimulatedSes
     common = (
         machine.course(starts_s, machine.shared_noise, TURNS_SHARED_S) + machine.drift * starts_s / machine.session_s
     )
-    quantities = quantities_of("server", has_first_tokens=True)
-    order = np.where(np.arange(pairs) % 2 == 0, 1.0, -1.0)  # in every second pair, B is first
-    values = {}
-    for quantity in quantities:
-        levels = common + machine.generator.normal(0, machine.own_noise, 2 * pairs)
-        values[quantity] = order * (levels[1::2] - levels[::2])
-    steps = [
-        [
-            judge_change(
-                PairValues(values[quantity][:count], starts_s[: 2 * count : 2], 0.0, 0.0), quantity, load=0, system=1,
-                statements=len(quantities), precision=PRECISION, elapsed_s=float(starts_s[2 * count - 1]), is_main=True,
+    own = machine.generator.normal(0, machine.own_noise, (3, 2 * pairs))
+    turns: Turns = {}
+    steps = []
+    for block in range(2 * pairs):
+        pair, place = divmod(block, 2)
+        queries = np.exp(common[block] + machine.generator.normal(0, machine.query_noise, (2, TURN_QUERIES)))
+        ttft_s, tpot_s = 0.05 * queries[0] * np.exp(own[0, block]), 0.01 * queries[1] * np.exp(own[1, block])
+        tokens = np.full(TURN_QUERIES, 32.0)
+        times_s = np.linspace(0, TURN_S, TURN_QUERIES)
+        part = SystemQueries(times_s, ttft_s + 31 * tpot_s, ttft_s, tpot_s, tokens, 0.0, float(starts_s[block]))
+        rate = float(1000 * np.exp(own[2, block] - common[block]))
+        system = place if pair % 2 == 0 else 1 - place
+        turns.setdefault(pair, {})[system] = [(part, rate)]
+        if place:
+            elapsed_s = float(starts_s[block]) + TURN_S
+            steps.append(
+                changes_of(turns, "server", load=0, systems=2, loads=1, precision=PRECISION, elapsed_s=elapsed_s)
             )
-            for quantity in quantities
-        ]
-        for count in range(1, pairs + 1)
-    ]  # fmt: skip
     return SimulatedSession(steps, float(starts_s[-1]) + TURN_S)
 
 
@@ -171,6 +175,18 @@ def print_power(sessions: int = 50) -> None:
             minutes = f", {np.median(times_s) / 60:.1f} min" if times_s else ""
             cells.append(f"{len(times_s) / sessions:.0%}{minutes}")
         print(f"| {noise:.0%} | " + " | ".join(cells) + " |", flush=True)
+
+
+def print_power_of_tails(sessions: int = 40) -> None:
+    """Print for each noise how often a p99 that is 30% longer is found, and the median time until then."""
+    for noise in NOISES:
+        changed = Planted(tail=0.3)
+        results = [session(_machine(seed, noise), Planted(), changed, max_time_s=1200.0) for seed in range(sessions)]
+        times_of_sessions = [
+            [result.found_after_s(f"{latency} p99") for latency in ("TTFT", "TPOT")] for result in results
+        ]
+        times_s = [min(filter(None, times)) for times in times_of_sessions if any(times)]
+        print(f"| {noise:.0%} | {len(times_s) / sessions:.0%}, {np.median(times_s) / 60:.1f} min |", flush=True)
 
 
 def print_errors(together: int = 200, in_turns: int = 300) -> None:
@@ -199,4 +215,5 @@ def _changed_session(seed: int, noise: float, change: float) -> SimulatedSession
 
 if __name__ == "__main__":
     print_power()
+    print_power_of_tails()
     print_errors()
