@@ -79,6 +79,11 @@ def precise(value: float) -> str:
     return f"{value:.2g}" if 0 < abs(value) < 0.1 else f"{value:,.2f}"
 
 
+def four_digits(value: float) -> str:
+    """Return a number with four significant digits, or as a whole number: 0.01234, 12.34, 29,338."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.4g}"
+
+
 def readable_rate(rate: float) -> str:
     """Return a rate with at least two significant digits: 0.016, 0.24, 12.3, 1,234."""
     digits = 0 if rate >= 1000 else 1 if rate >= 10 else 2

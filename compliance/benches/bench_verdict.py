@@ -25,7 +25,7 @@ from runs.files.writing import sha256_of
 from runs.harness import PROGRAM
 from runs.record.finished_run import finished_run, log_hashes
 from runs.record.layout import BENCH_FILE, RunDir
-from runs.wording import counted, shortened_list
+from runs.wording import counted, four_digits, shortened_list
 
 _REPEAT = f"repeat the bench with `{PROGRAM} bench`"
 _SUMMARIES: dict[BenchAspect, str] = {
@@ -193,7 +193,7 @@ def _head(verdict: BenchVerdict) -> Iterator[str]:
     for run in details.runs:
         load = run.kind if run.asked_qps is None else f"{run.kind} at {run.asked_qps:g} queries/s"
         load = f"{run.kind} {run.concurrency}" if run.concurrency is not None else load
-        rate = "" if run.done_qps is None else f", {run.done_qps:.4g} queries/s completed"
+        rate = "" if run.done_qps is None else f", {four_digits(run.done_qps)} queries/s completed"
         yield f"  run {run.number}, {load}: {run.verdict}{rate}"
     if details.stated:
         yield f"stated in {BENCH_FILE}, recorded by no run: {', '.join(details.stated)}"

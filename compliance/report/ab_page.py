@@ -15,7 +15,7 @@ from compliance.report.settings import SettingRow, setting_row, setting_rows
 from runs.ab.ab_record import AB_FILE, AbBlock, AbChange, AbRecord, read_ab_record
 from runs.ab.ab_text import limits_line, load_line, verdict_text
 from runs.files.writing import write_atomic
-from runs.wording import milliseconds, moment
+from runs.wording import four_digits, milliseconds, moment
 
 AB_PAGE = "ab.html"
 
@@ -46,7 +46,7 @@ class AbPage:
         return verdict_text(change, self.record.precision)
 
     def level(self, value: float | None, unit: str) -> str:
-        return "–" if value is None else milliseconds(value) if unit == "ms" else f"{value:,.4g}"
+        return "–" if value is None else milliseconds(value) if unit == "ms" else four_digits(value)
 
     def different_facts(self) -> list[tuple[str, list[str]]]:
         """Return name and values of each fact that differs between the systems."""

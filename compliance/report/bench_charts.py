@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from compliance.report.chart import Axis, Chart, Line, Point, Series, Style
 from compliance.report.palette import SERIES
 from runs.bench.bench_record import BenchRecord, BenchRun, Latency
-from runs.wording import milliseconds
+from runs.wording import four_digits, milliseconds
 
 # Field of BenchRun, name, and field of Limits.
 MEASURES = (("ttft", "TTFT", "ttft"), ("tpot", "TPOT", "tpot"), ("latency", "latency", "e2el"))
@@ -26,7 +26,7 @@ def load_text(run: BenchRun) -> str:
         return f"{run.concurrency} open"
     if run.share is not None:
         return f"{run.share:.0%}"
-    return f"{run.asked_qps:.4g}/s" if run.asked_qps is not None else ""
+    return f"{four_digits(run.asked_qps)}/s" if run.asked_qps is not None else ""
 
 
 def bench_charts(records: Sequence[BenchRecord]) -> list[Chart]:
@@ -59,9 +59,9 @@ def _latency_chart(records: Sequence[BenchRecord], measure: str, name: str, limi
 
     offline = [(record, run) for record in records for run in record.runs if run.kind == "offline"]
     lines = [
-        Line(run.output_tokens_per_s, f"Offline {_of_bench(record, records)}{run.output_tokens_per_s:,.4g}", "x")
+        Line(rate, f"Offline {_of_bench(record, records)}{four_digits(rate)}", "x")
         for record, run in offline
-        if run.output_tokens_per_s
+        if (rate := run.output_tokens_per_s)
     ]
     is_closed = any(run.kind == "concurrency" for record in records for run in record.runs)
     title = f"{name}, closed loop" if is_closed else name
@@ -77,7 +77,7 @@ def _user_chart(records: Sequence[BenchRecord]) -> Chart:
             return None
         speed = 1000 / run.tpot.p50
         load = run.output_tokens_per_s / ((record.accelerators if has_accelerators else None) or 1)
-        return Point(load, speed, f"{_run_text(run)}, {speed:,.3g} tokens/s per user", _label(records, run))
+        return Point(load, speed, f"{_run_text(run)}, {four_digits(speed)} tokens/s per user", _label(records, run))
 
     axis = Axis(f"output tokens/s per {'accelerator' if has_accelerators else 'system'}")
     title = "Tokens/s per user"
@@ -113,4 +113,5 @@ def _label(records: Sequence[BenchRecord], run: BenchRun) -> str:
 
 
 def _run_text(run: BenchRun) -> str:
-    return f"{load_text(run) or run.scenario}: {run.output_tokens_per_s:,.4g} tokens/s"
+    rate = "no" if run.output_tokens_per_s is None else four_digits(run.output_tokens_per_s)
+    return f"{load_text(run) or run.scenario}: {rate} tokens/s"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from compliance.report.bench_charts import MEASURES
 from runs.bench.bench_record import BenchRecord, BenchRun, Latency
-from runs.wording import counted, limit_text, milliseconds
+from runs.wording import counted, four_digits, limit_text, milliseconds
 
 
 class KeyNumber(NamedTuple):
@@ -22,13 +22,13 @@ def conclusion(record: BenchRecord) -> str:
     what = f"rate within the limits ({record.limits})" if record.limits else "rate without saturation"
     if best is not None and best.low is not None:
         tokens = f", {best.tokens_per_s:,.0f} output tokens/s" if best.tokens_per_s else ""
-        above = "no measured rate is too high" if best.high is None else f"{best.high:.4g} queries/s is too high"
-        return f"Highest {what}: {best.low:.4g} queries/s{tokens}; {above}."
+        above = "no measured rate" if best.high is None else f"{four_digits(best.high)} queries/s"
+        return f"Highest {what}: {four_digits(best.low)} queries/s{tokens}; {above} is too high."
     if record.undecided:
         return f"No best rate: {record.undecided}."
     runs = [run for run in record.runs if run.verdict != "failed"]
     if rates := [run.asked_qps for run in runs if run.asked_qps]:
-        return f"No {what} was found; lowest measured rate: {min(rates):.4g} queries/s."
+        return f"No {what} was found; lowest measured rate: {four_digits(min(rates))} queries/s."
     if measured := [run for run in runs if run.output_tokens_per_s]:
         fastest = max(measured, key=lambda run: run.output_tokens_per_s or 0)
         load = f"{fastest.concurrency} open queries" if fastest.concurrency else fastest.scenario
@@ -43,7 +43,7 @@ def key_numbers(record: BenchRecord) -> list[KeyNumber]:
     best = runs.get(record.best.run) if record.best is not None and record.best.run is not None else None
     again = runs.get(record.best.again) if record.best is not None and record.best.again is not None else None
     if best is not None and best.asked_qps is not None:
-        numbers.append(KeyNumber(f"{best.asked_qps:.4g}", "queries/s, best rate"))
+        numbers.append(KeyNumber(four_digits(best.asked_qps), "queries/s, best rate"))
         for measure, name, limit_name in MEASURES:
             latency: Latency | None = getattr(best, measure)
             value = None if latency is None else latency.at(record.percentile or "p50")
@@ -54,9 +54,11 @@ def key_numbers(record: BenchRecord) -> list[KeyNumber]:
                 repeated = None if second is None else second.at(record.percentile or "p50")
                 text += "" if repeated is None else f"; second run: {milliseconds(repeated)}"
                 numbers.append(KeyNumber(milliseconds(value), text))
-    offline = next((run for run in record.runs if run.kind == "offline" and run.output_tokens_per_s), None)
-    if offline is not None:
-        numbers.append(KeyNumber(f"{offline.output_tokens_per_s:,.4g}", "output tokens/s, Offline"))
+    offline = next(
+        (run.output_tokens_per_s for run in record.runs if run.kind == "offline" and run.output_tokens_per_s), None
+    )
+    if offline:
+        numbers.append(KeyNumber(four_digits(offline), "output tokens/s, Offline"))
     return numbers
 
 

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from compliance.report.chart import Axis, Chart, Line, Point, Series
 from compliance.report.chart_labels import DrawnChart, is_inside, place_labels
 from compliance.report.palette import LIGHT, SERIES
-from runs.wording import printable
+from runs.wording import four_digits, printable
 
 WIDE_SPAN = 30  # ratio of values above which an axis is logarithmic
 REACH = {"linear": 3, "logarithmic": 10}  # a line outside of the values by this factor is named at the edge, not drawn
@@ -178,7 +178,7 @@ def _range(axis: Axis, values: list[float], lines: Sequence[Line], *, is_vertica
 
 def plain_number(value: float, _place: object = None) -> str:
     """Return a number for an axis, such as 12,000 or 0.25, without an exponent."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return four_digits(value)
 
 
 def _row_name(text: str) -> str:

@@ -19,7 +19,7 @@ from runs.bench.bench_comparison import (
     stated_conditions,
 )
 from runs.bench.bench_record import BenchRecord, BenchRun
-from runs.wording import milliseconds, moment
+from runs.wording import four_digits, milliseconds, moment
 
 
 class PairValues(NamedTuple):
@@ -119,7 +119,7 @@ def _load(load: str, base: BenchRun, candidate: BenchRun) -> str:
 
 def _values(base: BenchRun, candidate: BenchRun) -> Iterator[PairValues]:
     """Yield tokens/s, mean TTFT and mean TPOT. Latencies of saturated runs are left out."""
-    yield _pair(base.output_tokens_per_s, candidate.output_tokens_per_s, "{:,.4g}".format)
+    yield _pair(base.output_tokens_per_s, candidate.output_tokens_per_s, four_digits)
     is_steady = "saturated" not in (base.verdict, candidate.verdict)
     for name in ("ttft", "tpot"):
         sides: list[Any] = [getattr(run, name) if is_steady else None for run in (base, candidate)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from compliance.report.chart import Axis, Chart, Point, Series
 from compliance.report.page import render_page
-from runs.wording import moment
+from runs.wording import four_digits, moment
 
 
 @dataclass(frozen=True)
@@ -69,17 +69,20 @@ def _charts(finished: Sequence[CurvePageRow], probes: Mapping[int, float]) -> It
         ("samples/s", "rate"),
     ):
         points = [
-            Point(row.concurrency, value, f"{row.name}, concurrency {row.concurrency:,}: {value:,.4g} {name}", row.name)
+            Point(row.concurrency, rate, f"{row.name}, {_at(row.concurrency, rate, name)}", row.name)
             for row in sorted(finished, key=lambda row: row.concurrency)
-            if (value := getattr(row, field)) is not None
+            if (rate := getattr(row, field)) is not None
         ]
         series = [Series("point", points, "joined")]
         if field == "rate":
-            texts = {level: f"probe at concurrency {level:,}: {rate:,.4g} samples/s" for level, rate in probes.items()}
-            marks = [Point(level, rate, texts[level]) for level, rate in sorted(probes.items())]
+            marks = [Point(level, rate, f"probe, {_at(level, rate, name)}") for level, rate in sorted(probes.items())]
             series.append(Series("probe", marks, is_hollow=True, shape="s"))
         if any(part.points for part in series):
             yield Chart(name, Axis("concurrency"), Axis(name), series)
+
+
+def _at(concurrency: int, rate: float, unit: str) -> str:
+    return f"concurrency {concurrency:,}: {four_digits(rate)} {unit}"
 
 
 def page_row(

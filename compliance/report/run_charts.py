@@ -9,7 +9,7 @@ from compliance.report.series import Floats, Ints, TimeSeries, cdf
 from runs.loadgen.early_stopping import LatencyVerdict
 from runs.numbers.numbers import PERCENTILE_SHARES
 from runs.record.requests_log import RequestTable
-from runs.wording import milliseconds, two_digits
+from runs.wording import four_digits, milliseconds, two_digits
 
 OVERVIEW_QUERIES = 1_500  # maximum number of queries in the overview
 
@@ -87,7 +87,7 @@ def _time(series: TimeSeries) -> Axis:
 
 
 def _tokens_made(series: TimeSeries, mean: float | None) -> Chart:
-    lines = [] if mean is None else [Line(mean, f"mean {mean:,.4g}")]
+    lines = [] if mean is None else [Line(mean, f"mean {four_digits(mean)}")]
     rates = _bins(series, series.tokens_per_second, "tokens/s")
     return Chart("Output tokens/s", _time(series), Axis("tokens/s", low=0), [rates], lines)
 

@@ -13,6 +13,7 @@ from runs.errors import ExitCode, names_its_file
 from runs.files.reading import read_as
 from runs.files.writing import write_json
 from runs.harness import PROGRAM
+from runs.wording import four_digits
 
 AB_FILE = "ab.json"
 # interleaved: each query goes to one of the systems. turns: the systems take turns, in the order A B B A.
@@ -45,7 +46,7 @@ class AbLoad(_Part):
     def __str__(self) -> str:
         if self.kind == "offline":
             return "all queries at once"
-        return f"{self.concurrency} open queries" if self.concurrency else f"{self.qps or 0:.4g} queries/s"
+        return f"{self.concurrency} open queries" if self.concurrency else f"{four_digits(self.qps or 0)} queries/s"
 
 
 class AbBlock(_Part):

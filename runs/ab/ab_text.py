@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from runs.ab.ab_record import AbChange, AbRecord
 from runs.ab.changes import MIN_TAIL_QUERIES, tails_of
-from runs.wording import duration, milliseconds, printable
+from runs.wording import duration, four_digits, milliseconds, printable
 
 _NAME, _VALUE = 14, 10
 _COLUMN = 34  # width of a system in the first line
@@ -57,7 +57,7 @@ def _row(change: AbChange, precision: float) -> str:
 
 
 def _level(value: float | None, unit: str) -> str:
-    return "-" if value is None else milliseconds(value) if unit == "ms" else f"{value:,.4g}"
+    return "-" if value is None else milliseconds(value) if unit == "ms" else four_digits(value)
 
 
 def limits_line(record: AbRecord, load: int) -> str:

@@ -15,7 +15,7 @@ from runs.bench.bench_circumstances import deciding_command, different_circumsta
 from runs.bench.bench_record import BenchRecord, BenchRun, Best, LoadKind
 from runs.numbers.intervals import error_of_each, pooled_variance, student_quantile, weighted_sum
 from runs.record.fingerprint import differences, value_text
-from runs.wording import counted, milliseconds, shortened_list
+from runs.wording import counted, four_digits, milliseconds, shortened_list
 
 RESOLUTION = 0.01  # changes up to this share are never called different
 QUEUE = 1.5  # factor on the noise of TTFT, whose differences are not normally distributed near saturation
@@ -46,7 +46,7 @@ class ComparedQuantity:
     def change_text(self) -> str:
         """Both values and the change."""
         base_text, text = (
-            "none" if value is None else milliseconds(value) if self.unit == "ms" else f"{value:,.4g}"
+            "none" if value is None else milliseconds(value) if self.unit == "ms" else four_digits(value)
             for value in (self.base, self.other)
         )
         median = "" if self.median_change is None else f"; median {_signed(self.median_change)}"
@@ -429,8 +429,11 @@ def _lines(
         yield best.text
     elif base.best is not None and candidate.best is not None and len(base.runs) > 1 < len(candidate.runs):
         before, after = base.best.low, candidate.best.low
-        rates = "" if before is None or after is None else f"at least {before:.4g} → at least {after:.4g} queries/s: "
-        yield f"{_best_name(base)}: {rates + 'not compared; no measured rate is too high' if rates else 'none in both'}"
+        text = "none in both"
+        if before is not None and after is not None:
+            rates = f"at least {four_digits(before)} → at least {four_digits(after)} queries/s"
+            text = f"{rates}: not compared; no measured rate is too high"
+        yield f"{_best_name(base)}: {text}"
     yield from (measure.text for measure in measures)
     for record in (base, candidate):
         lost = sorted({run.asked_qps for run in record.runs if run.verdict == "saturated" and run.asked_qps})

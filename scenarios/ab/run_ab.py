@@ -22,7 +22,7 @@ from runs.files.writing import remove_temporary
 from runs.record.finished_run import finished_run
 from runs.record.layout import RunDir
 from runs.record.observed import Contention
-from runs.wording import clock, counted, duration
+from runs.wording import clock, counted, duration, four_digits
 from scenarios.ab.ab_options import Ab
 from scenarios.ab.block_files import PlannedBlock, bench_of, set_seeds, write_block_files
 from scenarios.ab.compared_systems import facts_of_system, running_system, shares_machine
@@ -199,7 +199,7 @@ class _Session:
         rate = None
         if any(step.share is not None for step in steps):
             rate = self._offline_rate(systems, keeper)
-            say(self._console, f"  Offline rate of A: {rate:.4g} queries/s")
+            say(self._console, f"  Offline rate of A: {four_digits(rate)} queries/s")
         loads = [_load(step, rate) for step in steps]
         if rate is None and self._ab.method == "interleaved":
             self._warm_up(loads[0], systems, keeper)

@@ -10,7 +10,7 @@ from rich.console import Console
 from runs.bench.bench_record import OpenQueries
 from runs.numbers.load import ArrivalWindow, rise
 from runs.record.progress import Progress
-from runs.wording import clock, duration, milliseconds
+from runs.wording import clock, duration, four_digits, milliseconds
 from scenarios.bench.ladder import PlannedBenchRun
 from scenarios.launch.rate_watch import Stopped
 from scenarios.live.display import Display
@@ -133,5 +133,5 @@ class LiveRun:
         values_ms = {"p50": ttft.p50_ms, "p99": ttft.p99_ms}
         times = [f"{name} {milliseconds(value)}" for name, value in values_ms.items() if value is not None]
         latency = [f"TTFT {' '.join(times)} ms"] if times else []
-        counts = [f"{view.completed_qps:,.4g}/s", f"{view.open_queries:,} open"]
+        counts = [f"{four_digits(view.completed_qps)}/s", f"{view.open_queries:,} open"]
         return ["  ".join([view.name, *left, *counts, *latency, *[SATURATED] * self.looks_saturated])]

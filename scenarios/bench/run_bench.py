@@ -17,6 +17,7 @@ from runs.files.writing import remove_temporary
 from runs.record.fingerprint import run_fingerprint
 from runs.record.finished_run import finished_run
 from runs.record.layout import RunDir
+from runs.wording import four_digits
 from scenarios.bench import table
 from scenarios.bench.announcement import announce_bench, show_ladder
 from scenarios.bench.bench_files import write_files
@@ -198,7 +199,7 @@ class _Runs:
                 break
         shutil.rmtree(folder)  # not a result
         self._has_started = True
-        self._say(f"  warm-up: {rate:.4g} queries/s" + (f" with {concurrency} open" if concurrency else ""))
+        self._say(f"  warm-up: {four_digits(rate)} queries/s" + (f" with {concurrency} open" if concurrency else ""))
         return rate
 
     def _sized(self, spec: PlannedBenchRun) -> PlannedBenchRun:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from runs.bench.bench_record import NEEDED, BenchRecord, BenchRun, Best, Latency
-from runs.wording import milliseconds, printable
+from runs.wording import four_digits, milliseconds, printable
 from scenarios.console import say
 
 WIDTH = 100
@@ -131,7 +131,7 @@ def _tokens(record: BenchRecord) -> Iterator[str]:
 
 def rate(value: float | None) -> str | None:
     """Return a rate with four significant digits; None for none."""
-    return None if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+    return None if value is None else four_digits(value)
 
 
 def _value(record: BenchRecord, latency: Latency | None) -> float | None:

@@ -18,7 +18,7 @@ from qsl.tokenizers import load_tokenizer
 from runs.errors import ExecutionError, ExitCode, InputError, SetupError
 from runs.files.writing import write_atomic, write_json
 from runs.processes.interrupts import raise_if_interrupted
-from runs.wording import counted, shortened_list
+from runs.wording import counted, four_digits, shortened_list
 from scenarios.console import say
 from scenarios.curve.capacity import ProbeFailed
 from scenarios.curve.client_config import ClientForm, PlannedLoad, accepted_release, client_config, point_settings
@@ -195,7 +195,7 @@ class _CurveRun:
             raise ExecutionError(f"{name}: {reason}", f"read {folder}")
         record = examine_probe(folder, load, settings, self._planned.identity)
         if "rate" in record:
-            self._say(f"{name}: {record['rate']:.4g} samples/s ({samples:,} samples)")
+            self._say(f"{name}: {four_digits(record['rate'])} samples/s ({samples:,} samples)")
             return float(record["rate"])
         if fault := self._servers.fault():
             raise ExecutionError(f"{name}: {fault}", _FIX_SERVER)
@@ -284,7 +284,7 @@ class _CurveRun:
             longer = 0 if reasons else self._longer(point, passes, record, attempt)
             if not reasons and not longer:
                 write_json(folder / VERIFIED, record)
-                self._say(f"{point.name}: done, {record['rate']:.4g} samples/s{_steady_text(record)}")
+                self._say(f"{point.name}: done, {four_digits(record['rate'])} samples/s{_steady_text(record)}")
                 self._write_page(self._planned.complete_plan())
                 return True
             reasons = reasons or [f"no steady-state window is long enough; repeated with {longer} passes"]

@@ -23,6 +23,7 @@ from runs.harness import PROGRAM
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
+from runs.wording import four_digits
 from scenarios.console import say
 from scenarios.discarded import set_aside
 from scenarios.launch.parent import engine_keeper
@@ -151,7 +152,7 @@ class _Run:
     def go(self) -> ExitCode:
         """Execute the remaining steps."""
         estimate = self._estimate()
-        self._runs.say(f"Offline rate: {estimate.samples_per_second:.4g} samples/s ({estimate.source})")
+        self._runs.say(f"Offline rate: {four_digits(estimate.samples_per_second)} samples/s ({estimate.source})")
         confirmed: TuneRun | None = None
         if self._tune.config.scenario == "Offline":
             confirmed = self._confirm_offline(estimate)

@@ -17,7 +17,7 @@ from runs.loadgen.early_stopping import min_queries
 from runs.numbers.result import RunNumbers
 from runs.record.layout import RunDir
 from runs.record.progress import Progress
-from runs.wording import counted, duration
+from runs.wording import counted, duration, four_digits
 from scenarios.console import say
 from scenarios.discarded import set_aside
 from scenarios.launch.forecast import count_settings, expected_count, setting
@@ -274,7 +274,7 @@ def outcome(run: TuneRun) -> str:
         if value is not None and limit is not None:
             parts.append(f"p99 {name.upper()} {value:,.1f} of {limit:g} ms")
     if run.samples_per_second is not None:
-        parts.append(f"{run.samples_per_second:,.4g} samples/s done")
+        parts.append(f"{four_digits(run.samples_per_second)} samples/s done")
     if run.late_allowed is not None:
         late = f"late {run.late_ttft or 0:,} (TTFT), {run.late_tpot or 0:,} (TPOT), allowed {run.late_allowed:,}"
         parts.append(f"{late} of {run.queries_planned:,}")
