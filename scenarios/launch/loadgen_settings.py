@@ -1,6 +1,5 @@
 """LoadGen's settings of one run, from its built-in mlperf.conf and the user.conf in the run directory."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,8 @@ from runs.loadgen.conf_lines import lookup, read_stored
 from runs.loadgen.counts import RunCount, count_run, settings_of
 from runs.record.manifest import RunPlan
 from runs.rounds import CURRENT_ROUND
+
+_PERFORMANCE_ONLY = 2  # the value of `mode` for LoadGen's PerformanceOnly
 
 
 def build_settings(lg: Any, plan: RunPlan, user_conf: Path) -> Any:
@@ -45,14 +46,21 @@ def build_log_settings(lg: Any, plan: RunPlan, out_dir: Path) -> Any:
     return log
 
 
-def expected_size(plan: RunPlan, user_conf: Path) -> RunCount | None:
-    """Return the size of a run; None if an audit or the engine's speed decides it."""
-    if plan.mode == "performance" and plan.audit:
-        return None
-    value = partial(lookup, read_stored(user_conf), plan.loadgen_key, plan.loadgen_scenario)
+def expected_size(plan: RunPlan, *files: Path) -> RunCount | None:
+    """Return the size of a run; None if the engine's speed decides it, or an audit that sets a minimum duration.
+
+    Args:
+        files: Files of LoadGen's settings. A file overrides the settings of the files before it.
+    """
+    overriding_first = [read_stored(file) for file in reversed(files)]
+
+    def value(key: str) -> float | None:
+        numbers = (lookup(lines, plan.loadgen_key, plan.loadgen_scenario, key) for lines in overriding_first)
+        return next((number for number in numbers if number is not None), None)
+
     settings = settings_of(plan.scenario, BENCHMARKS[plan.loadgen_key], CURRENT_ROUND, plan.sample_count, value)
-    is_fixed = not settings.min_duration_ms and not settings.equal_issue
-    if plan.mode == "performance" and plan.loadgen_scenario == "SingleStream" and not is_fixed:
+    is_fixed = not settings.min_duration_ms and not settings.equal_issue and value("mode") in (None, _PERFORMANCE_ONLY)
+    if plan.mode == "performance" and (plan.audit or plan.loadgen_scenario == "SingleStream") and not is_fixed:
         return None
     return count_run(settings, plan.mode)
 

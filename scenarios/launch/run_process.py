@@ -274,11 +274,13 @@ class RunProcess:
         self.manifest.pid = os.getpid()
         self.manifest.status = "running"
         write_manifest(self.run_dir.manifest, self.manifest)
-        size = expected_size(plan, self.run_dir.user_conf)
+        # LoadGen ignores a missing audit.config. The check after the run finds this.
+        audit_files = [file for file in (self.run_dir.audit_config,) if plan.audit and file.exists()]
+        size = expected_size(plan, self.run_dir.user_conf, *audit_files)
         progress.expected = size.samples if size is not None else None
         trial = self.manifest.trial
         is_rate_known = trial is not None or not {"target_qps", "user_conf"}.isdisjoint(self.manifest.asked)
-        if size is not None and is_rate_known:
+        if size is not None and is_rate_known and not plan.audit:
             progress.planned_s = size.expected_s + (trial.seconds if trial else 0.0)
             self._pace = DurationForecast(plan.scenario, size.samples, progress.planned_s)
         progress.min_duration_s = None if plan.mode == "accuracy" else settings.min_duration_ms / 1e3

@@ -96,6 +96,17 @@ def test_the_expected_number_of_samples_is_that_of_loadgen(tmp_path: Path) -> No
     assert samples(plan_of(scenario="SingleStream")) == 12
 
 
+def test_an_audit_without_duration_has_an_expected_number_of_samples(tmp_path: Path) -> None:
+    conf, audit_config = tmp_path / "user.conf", tmp_path / "audit.config"
+    conf.write_text("*.Offline.target_qps = 6\n*.*.min_duration = 10000\n*.*.min_query_count = 64\n")
+    plan = plan_of().model_copy(update={"audit": True})
+    fixed = "*.*.mode = 2\n*.*.min_duration = 0\n*.*.sample_concatenate_permutation = 0\n*.*.min_query_count = 12\n"
+    for text, samples in ((fixed, 12), (fixed.replace("mode = 2", "mode = 1"), None), ("*.*.mode = 2\n", None)):
+        audit_config.write_text(text)
+        size = expected_size(plan, conf, audit_config)
+        assert (size and size.samples) == samples, text
+
+
 @pytest.mark.parametrize(
     ("code", "token_latencies", "seed", "words"),
     [
