@@ -13,7 +13,7 @@ from compliance.report.chart import Chart
 from compliance.report.page import render_page
 from compliance.report.settings import SettingRow, setting_row, setting_rows
 from runs.ab.ab_record import AB_FILE, AbBlock, AbChange, AbRecord, read_ab_record
-from runs.ab.ab_text import limits_line, load_line, verdict_text
+from runs.ab.ab_text import interval_text, limits_line, load_line, verdict_text
 from runs.files.writing import write_atomic
 from runs.wording import four_digits, milliseconds, moment
 
@@ -44,6 +44,9 @@ class AbPage:
 
     def verdict_text(self, change: AbChange) -> str:
         return verdict_text(change, self.record.precision)
+
+    def interval_text(self, change: AbChange) -> str:
+        return interval_text(change)
 
     def level(self, value: float | None, unit: str) -> str:
         return "–" if value is None else milliseconds(value) if unit == "ms" else four_digits(value)

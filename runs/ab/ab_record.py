@@ -77,7 +77,7 @@ class AbChange(_Part):
     base: float | None
     value: float | None
     change: float
-    low: float | None  # interval; None if the pairs are too few
+    low: float | None  # interval; None if the pairs are too few, or if the interval has no end
     high: float | None
     values: list[float]  # change of each pair or batch
     times_s: list[float]  # middle of each pair or batch, from the start
@@ -117,6 +117,11 @@ class AbRecord(_Part):
     def elapsed_s(self) -> float:
         """Wall time of all blocks, warm-ups and starts."""
         return self.other_s + sum(block.seconds for block in self.blocks)
+
+    def queries(self, load: int, system: int) -> int:
+        """Return the number of queries of one system at a load."""
+        blocks = [block for block in self.blocks if block.load == load and system in block.systems]
+        return sum(block.run.queries // len(block.systems) for block in blocks)
 
     def share_within(self, load: int, system: int) -> float | None:
         """Return the share of a system's queries within the limits; None without limits, or without their latencies."""

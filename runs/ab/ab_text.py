@@ -26,8 +26,7 @@ def load_line(record: AbRecord, load: int) -> str:
     blocks = [block for block in record.blocks if block.load == load]
     seconds = sum(block.seconds for block in blocks)
     if record.method == "interleaved":
-        queries = sum(block.run.queries for block in blocks) // len(record.systems)
-        what = f"{queries:,} pairs of queries in {len(blocks)} block{'s' if len(blocks) != 1 else ''}"
+        what = f"{record.queries(load, 0):,} pairs of queries in {len(blocks)} block{'s' if len(blocks) != 1 else ''}"
     else:
         pairs = len({block.pair for block in blocks})
         long_s = max((block.run.duration_s or 0.0 for block in blocks), default=0.0)
@@ -47,13 +46,17 @@ def table(record: AbRecord, load: int, system: int) -> Iterator[str]:
 
 def _row(change: AbChange, precision: float) -> str:
     values = "".join(f"{_level(value, change.unit):>{_VALUE}}" for value in (change.base, change.value))
-    interval = (
-        "too few pairs" if change.low is None or change.high is None else f"{change.low:+.1%} to {change.high:+.1%}"
-    )
     return (
-        f"{change.quantity:<{_NAME}}{values} {change.unit:<4}{change.change:>+8.1%}   {interval:<20} "
+        f"{change.quantity:<{_NAME}}{values} {change.unit:<4}{change.change:>+8.1%}   {interval_text(change):<20} "
         f"{verdict_text(change, precision)}"
     )
+
+
+def interval_text(change: AbChange) -> str:
+    """Return the interval of a change in words. Only a percentile has changes without values of pairs."""
+    if change.low is None or change.high is None:
+        return "too few pairs" if change.values else "unbounded"
+    return f"{change.low:+.1%} to {change.high:+.1%}"
 
 
 def _level(value: float | None, unit: str) -> str:
@@ -91,7 +94,8 @@ def sentences(record: AbRecord) -> list[str]:
             if 0 in full or system in full:
                 texts.append(_saturated(name, base, str(record.loads[load]), 0 in full, system in full))
             elif changes:
-                texts.append(f"{_sentence(name, changes, record.precision)}{at}.")
+                queries = min(record.queries(load, place) for place in (0, system))
+                texts.append(f"{_sentence(name, changes, record.precision, queries)}{at}.")
                 texts += _drifts(name, changes)
     return texts
 
@@ -107,7 +111,8 @@ def _saturated(name: str, base: str, load: str, is_base: bool, is_other: bool) -
 _BETTER = {"ms": ("a shorter", "a longer"), "": ("more", "fewer")}
 
 
-def _sentence(name: str, changes: Sequence[AbChange], precision: float) -> str:
+def _sentence(name: str, changes: Sequence[AbChange], precision: float, queries: int) -> str:
+    """Return what changed, what did not, and what is unknown; `queries` is the number of queries of a system."""
     different = [change for change in changes if change.verdict in ("faster", "slower")]
     main = [change for change in changes if change.is_main]
     equal = [change for change in main if change.verdict == "equal"]
@@ -123,24 +128,26 @@ def _sentence(name: str, changes: Sequence[AbChange], precision: float) -> str:
         parts.append(f"{rest} {within}")
     if undecided:
         parts.append(f"{_names(undecided)} undecided")
-    return "; ".join([*parts, *_unseen(changes)])
+    return "; ".join([*parts, *_unseen(changes, queries)])
 
 
-def _unseen(changes: Sequence[AbChange]) -> Iterator[str]:
+def _unseen(changes: Sequence[AbChange], queries: int) -> Iterator[str]:
     """Yield which changes of the tails could not be found."""
     tails = tails_of(changes)
-    few = [name for name, tail in tails.items() if tail is None or tail.low is None or tail.high is None]
+    unknown = [name for name, tail in tails.items() if tail is None or tail.low is None or tail.high is None]
     largest = {
         name: max(map(abs, _interval(tail)))
         for name, tail in tails.items()
-        if tail is not None and name not in few and tail.verdict not in ("faster", "slower")
+        if tail is not None and name not in unknown and tail.verdict not in ("faster", "slower")
     }
     if largest:
         bounds = " or of ".join(f"{name} above {bound:.0%}" for name, bound in largest.items())
         yield f"a change of {bounds} would have been found"
-    if few:
-        verb = "is" if len(few) == 1 else "are"
-        yield f"{' and '.join(few)} {verb} unknown: about {MIN_TAIL_QUERIES:,} queries of each system are needed"
+    if unknown:
+        reason = "slow queries came in bursts"
+        if queries < MIN_TAIL_QUERIES:
+            reason = f"about {MIN_TAIL_QUERIES:,} queries of each system are needed"
+        yield f"{' and '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} unknown: {reason}"
 
 
 def _tails(different: Sequence[AbChange], main: Sequence[AbChange]) -> list[AbChange]:

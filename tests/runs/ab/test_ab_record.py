@@ -81,6 +81,16 @@ def test_the_sentence_names_what_differs(record: AbRecord, expected: list[str]) 
     assert sentences(record) == expected
 
 
+def test_slow_queries_in_bursts_leave_a_tail_unknown() -> None:
+    unbounded = TAIL.model_copy(update={"verdict": "undecided", "low": None, "high": None, "values": []})
+    record = record_of(change_of("TPOT mean", 0.001, "equal"), unbounded)
+    (block,) = record.blocks
+    many = block.run.model_copy(update={"queries": 4000})
+    record = record.model_copy(update={"blocks": [block.model_copy(update={"run": many})]})
+    assert sentences(record) == ["B: all means are equal within 2%; TPOT p99 is unknown: slow queries came in bursts."]
+    assert [*table(record, 0, 1)][2].split()[-2:] == ["unbounded", "undecided"]
+
+
 @pytest.mark.parametrize(
     ("changes", "first_tail_s", "settled"),
     [
