@@ -6,6 +6,7 @@ import numpy as np
 
 from compliance.report.chart import Axis, Chart, Line, Point, Series
 from runs.ab.ab_record import AbBlock, AbChange, AbRecord
+from runs.ab.ab_text import interval_text
 from runs.wording import milliseconds
 
 MAX_DOTS = 400  # maximum number of pairs that are drawn in a row
@@ -67,8 +68,7 @@ def _percent(share: float | None) -> float | None:
 
 
 def _text(change: AbChange) -> str:
-    interval = "" if change.low is None or change.high is None else f" ({change.low:+.1%} to {change.high:+.1%})"
-    return f"{change.quantity} {change.change:+.1%}{interval}"
+    return f"{change.quantity} {change.change:+.1%} ({interval_text(change)})"
 
 
 def courses(record: AbRecord, load: int) -> list[Chart]:

@@ -77,7 +77,7 @@ class AbChange(_Part):
     base: float | None
     value: float | None
     change: float
-    low: float | None  # interval; None if the pairs are too few, or if the interval has no end
+    low: float | None  # ends of the interval; None for an end that is infinite, or if the pairs are too few
     high: float | None
     values: list[float]  # change of each pair or batch
     times_s: list[float]  # middle of each pair or batch, from the start

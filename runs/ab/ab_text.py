@@ -54,9 +54,13 @@ def _row(change: AbChange, precision: float) -> str:
 
 def interval_text(change: AbChange) -> str:
     """Return the interval of a change in words. Only a percentile has changes without values of pairs."""
-    if change.low is None or change.high is None:
-        return "too few pairs" if change.values else "unbounded"
-    return f"{change.low:+.1%} to {change.high:+.1%}"
+    if change.low is not None and change.high is not None:
+        return f"{change.low:+.1%} to {change.high:+.1%}"
+    if change.low is not None:
+        return f"{change.low:+.1%} or more"
+    if change.high is not None:
+        return f"{change.high:+.1%} or less"
+    return "too few pairs" if change.values else "unbounded"
 
 
 def _level(value: float | None, unit: str) -> str:
@@ -134,11 +138,12 @@ def _sentence(name: str, changes: Sequence[AbChange], precision: float, queries:
 def _unseen(changes: Sequence[AbChange], queries: int) -> Iterator[str]:
     """Yield which changes of the tails could not be found."""
     tails = tails_of(changes)
-    unknown = [name for name, tail in tails.items() if tail is None or tail.low is None or tail.high is None]
+    unseen = {name: tail for name, tail in tails.items() if tail is None or tail.verdict not in ("faster", "slower")}
+    unknown = [name for name, tail in unseen.items() if tail is None or tail.low is None or tail.high is None]
     largest = {
         name: max(map(abs, _interval(tail)))
-        for name, tail in tails.items()
-        if tail is not None and name not in unknown and tail.verdict not in ("faster", "slower")
+        for name, tail in unseen.items()
+        if tail is not None and name not in unknown
     }
     if largest:
         bounds = " or of ".join(f"{name} above {bound:.0%}" for name, bound in largest.items())

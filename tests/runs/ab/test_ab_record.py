@@ -91,6 +91,12 @@ def test_slow_queries_in_bursts_leave_a_tail_unknown() -> None:
     assert [*table(record, 0, 1)][2].split()[-2:] == ["unbounded", "undecided"]
 
 
+def test_a_changed_tail_without_an_upper_end_is_known() -> None:
+    record = record_of(change_of("TPOT mean", 0.001, "equal"), TAIL.model_copy(update={"high": None}))
+    assert sentences(record) == ["B has a longer TPOT p99 (+30.0%); all means are equal within 2%."]
+    assert [*table(record, 0, 1)][2].split()[-4:] == ["+20.0%", "or", "more", "slower"]
+
+
 @pytest.mark.parametrize(
     ("changes", "first_tail_s", "settled"),
     [
