@@ -30,8 +30,8 @@ CASES: dict[str, tuple[int, frozenset[str]]] = {
     "compare --help": (300, SCHEMAS),
     "verify RUN --accuracy-only --performance-only": (300, SCHEMAS),
     "run --scenario Offline --engine none": (330, SCHEMAS),
-    "status": (370, SHOWN),
-    "results": (370, SHOWN),
+    "status .": (370, SHOWN),
+    "results .": (370, SHOWN),
 }
 LIBRARIES = frozenset(
     {
