@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # not imported at start-up
 
 EXISTING = ("ref", "run")  # labels of existing runs (--ref, --run)
 PERFORMANCE = "performance"  # label of the run whose logged responses are checked
-PERFORMANCE_MODE = 2  # LoadGen's value for performance mode
 _AS_LOGGED = {
     "mode": "test_mode", "min_duration": "min_duration_ms", "max_duration": "max_duration_ms",
     "performance_sample_count_override": "performance_sample_count",

@@ -10,6 +10,7 @@ from runs.benchmark import Benchmark
 OFFLINE_SLACK = 1.1  # [settings] makes the run last longer than the minimum
 SINGLE_STREAM_SLACK = 2.0  # [settings] provides enough queries for a system twice as fast as expected
 
+PERFORMANCE_MODE = 2  # [settings] value of the key `mode` for PerformanceOnly
 DEFAULT_TARGET_QPS = 1.0  # [conf]
 DEFAULT_TARGET_LATENCY_MS = 10.0  # [conf] for SingleStream
 DEFAULT_MIN_QUERY_COUNT = 100  # [conf], and LoadGen's own default

@@ -261,14 +261,13 @@ class _Session:
 
     def _is_done(self, load: int) -> bool:
         record = self._record
-        own = [block for block in record.blocks if block.load == load]
-        blocks = len({block.pair for block in own})
+        blocks = len({block.pair for block in record.blocks if block.load == load})
         if record.saturated_at(load):
             return blocks >= SATURATED_BLOCKS
-        queries = sum(block.run.queries // len(block.systems) for block in own if 0 in block.systems)
+        first_tail_s = record.elapsed_s * MIN_TAIL_QUERIES / max(record.queries(load, 0), 1)
         return is_settled(
             [change for change in record.changes if change.load == load], blocks, record.precision,
-            first_tail_s=record.elapsed_s * MIN_TAIL_QUERIES / max(queries, 1), max_time_s=record.max_time_s,
+            first_tail_s=first_tail_s, max_time_s=record.max_time_s,
         )  # fmt: skip
 
     # Turns -----------------------------------------------------------------------------------------------------------

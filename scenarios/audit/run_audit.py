@@ -163,10 +163,10 @@ def _run_one(
         conf = folder / f"{spec.label}.audit.config"
         write_atomic(conf, text)
     run_config = _run_config(config, spec, folder, conf)
-    say(console, f"\naudit run {spec.label}")
+    context = f"audit run {spec.label}"
+    say(console, f"\n{context}")
     if keeper is not None:
         keeper.use(spec.engine)
-    context = f"audit run {spec.label}"
     execute_run(run_config, console, previous=previous, keeper=keeper, rows=spec.rows, context=context)
     run = RunArtifacts(RunDir(folder / spec.label), spec=spec)
     run.check_engaged()

@@ -7,10 +7,9 @@ from runs.benchmarks import BENCHMARKS
 from runs.errors import ExecutionError, SetupError
 from runs.loadgen.conf_lines import lookup, read_stored
 from runs.loadgen.counts import RunCount, count_run, settings_of
+from runs.loadgen.defaults import PERFORMANCE_MODE
 from runs.record.manifest import RunPlan
 from runs.rounds import CURRENT_ROUND
-
-_PERFORMANCE_ONLY = 2  # the value of `mode` for LoadGen's PerformanceOnly
 
 
 def build_settings(lg: Any, plan: RunPlan, user_conf: Path) -> Any:
@@ -59,7 +58,7 @@ def expected_size(plan: RunPlan, *files: Path) -> RunCount | None:
         return next((number for number in numbers if number is not None), None)
 
     settings = settings_of(plan.scenario, BENCHMARKS[plan.loadgen_key], CURRENT_ROUND, plan.sample_count, value)
-    is_fixed = not settings.min_duration_ms and not settings.equal_issue and value("mode") in (None, _PERFORMANCE_ONLY)
+    is_fixed = not settings.min_duration_ms and not settings.equal_issue and value("mode") in (None, PERFORMANCE_MODE)
     if plan.mode == "performance" and (plan.audit or plan.loadgen_scenario == "SingleStream") and not is_fixed:
         return None
     return count_run(settings, plan.mode)

@@ -274,9 +274,10 @@ class RunProcess:
         self.manifest.pid = os.getpid()
         self.manifest.status = "running"
         write_manifest(self.run_dir.manifest, self.manifest)
-        # LoadGen ignores a missing audit.config. The check after the run finds this.
-        audit_files = [file for file in (self.run_dir.audit_config,) if plan.audit and file.exists()]
-        size = expected_size(plan, self.run_dir.user_conf, *audit_files)
+        settings_files = [self.run_dir.user_conf]
+        if plan.audit and self.run_dir.audit_config.exists():  # The check after the run finds a missing audit.config.
+            settings_files.append(self.run_dir.audit_config)
+        size = expected_size(plan, *settings_files)
         progress.expected = size.samples if size is not None else None
         trial = self.manifest.trial
         is_rate_known = trial is not None or not {"target_qps", "user_conf"}.isdisjoint(self.manifest.asked)
