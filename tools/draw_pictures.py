@@ -30,7 +30,7 @@ def draw_benches(records: list[BenchRecord]) -> bytes:
 
 def draw_ab(record: AbRecord) -> bytes:
     """Return the changes of the first compared system at the first load, and a latency over time that differs."""
-    changes = [change for change in record.changes if (change.load, change.system) == (0, 1)]
+    changes = record.changes_of(0, 1)
     different = {change.quantity for change in changes if change.verdict in ("faster", "slower")}
     over_time = sorted(courses(record, 0), key=lambda chart: chart.y.name not in different)
     charts = [forest(record, changes), *over_time[:1]]

@@ -15,7 +15,6 @@ class RecordedOutcome(NamedTuple):
 
     text: str
     scores: ScoresRecord | None  # None for a performance run
-    is_changed: bool  # a record differs from the attestation
 
 
 def recorded_outcome(run: RunDir, manifest: Manifest, result: RunNumbers) -> RecordedOutcome:
@@ -26,7 +25,6 @@ def recorded_outcome(run: RunDir, manifest: Manifest, result: RunNumbers) -> Rec
     """
     scores = read_scores_record(run) if result.verdict == "DONE" else None
     text = stated_verdict(result.verdict, manifest.observed) if scores is None else ACCURACY_OUTCOMES[scores.passed]
-    changed = changed_records(run)
-    if changed:
+    if changed := changed_records(run):
         text += f", but {' and '.join(changed)} changed since the attestation"
-    return RecordedOutcome(text, scores, bool(changed))
+    return RecordedOutcome(text, scores)

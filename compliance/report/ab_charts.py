@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from compliance.report.chart import Axis, Chart, Line, Point, Series
+from compliance.report.palette import SHAPES
 from runs.ab.ab_record import AbBlock, AbChange, AbRecord
 from runs.ab.ab_text import interval_text
 from runs.wording import milliseconds
@@ -13,7 +14,6 @@ MAX_DOTS = 400  # maximum number of pairs that are drawn in a row
 _SHOWN = 0.9  # share of the pairs that the horizontal axis shows
 _JITTER = 0.22  # maximum distance of a pair from the middle of its row
 _COLORS = {"faster": "good", "slower": "bad", "equal": "c1", "undecided": "muted"}
-_SHAPES = ("o", "s", "^", "D", "v")
 
 
 def forest(record: AbRecord, changes: Sequence[AbChange]) -> Chart:
@@ -90,7 +90,7 @@ def _course(record: AbRecord, blocks: Sequence[AbBlock], name: str) -> Chart:
                 minutes = ((block.run.start_time_ns or 0) - begin_ns) / 60e9
                 text = f"block {block.number}, {minutes:.1f} min: {milliseconds(level)} ms"
                 points.append(Point(minutes, level, text))
-        series.append(Series(system.name, points, "joined", shape=_SHAPES[number % len(_SHAPES)]))
+        series.append(Series(system.name, points, "joined", shape=SHAPES[number % len(SHAPES)]))
     return Chart(f"{name} of each block", Axis("time", "min"), Axis(name, "ms", low=0), series)
 
 

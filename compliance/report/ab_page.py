@@ -33,9 +33,6 @@ class AbPage:
         base, *others = self.record.systems
         return f"{', '.join(system.name for system in others)} against {base.name}"
 
-    def changes(self, load: int, system: int) -> list[AbChange]:
-        return [change for change in self.record.changes if (change.load, change.system) == (load, system)]
-
     def load_line(self, load: int) -> str:
         return load_line(self.record, load)
 
@@ -93,9 +90,6 @@ def ab_page(record: AbRecord) -> AbPage:
     """Return the content of the page."""
     charts = {}
     for load in range(len(record.loads)):
-        by_system = [
-            [change for change in record.changes if (change.load, change.system) == (load, system)]
-            for system in range(1, len(record.systems))
-        ]
+        by_system = [record.changes_of(load, system) for system in range(1, len(record.systems))]
         charts[load] = [forest(record, changes) for changes in by_system if changes] + courses(record, load)
     return AbPage(record, moment(time.time_ns()), charts)

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from compliance.report.chart import Axis, Chart, Line, Point, Series, Style
-from compliance.report.palette import SERIES
+from compliance.report.palette import SERIES, SHAPES
 from runs.bench.bench_record import BenchRecord, BenchRun, Latency
 from runs.wording import four_digits, milliseconds
 
 # Field of BenchRun, name, and field of Limits.
 MEASURES = (("ttft", "TTFT", "ttft"), ("tpot", "TPOT", "tpot"), ("latency", "latency", "e2el"))
 PointOfRun = Callable[[BenchRecord, BenchRun], Point | None]
-SHAPES = ("o", "s", "^", "D", "v")  # markers of the benches in a comparison
 # Appearance of a run: joined by a line or not, hollow, and marker. The order is that of the legend.
 _STATES: dict[str, tuple[Style, bool, str]] = {
     "": ("joined", False, "o"),

@@ -148,7 +148,7 @@ def _set_range(axes: Any, name: str, axis: Axis, values: list[float], lines: Seq
     else:
         axes.locator_params(axis=name, nbins=6)
     set_limits(low, high)
-    ticks.set_major_formatter(FuncFormatter(plain_number))
+    ticks.set_major_formatter(FuncFormatter(lambda value, _: four_digits(value)))
 
 
 def _range(axis: Axis, values: list[float], lines: Sequence[Line], *, is_vertical: bool) -> tuple[float, float, str]:
@@ -174,11 +174,6 @@ def _range(axis: Axis, values: list[float], lines: Sequence[Line], *, is_vertica
         low = -_EDGE * highest  # so that marks at 0 are whole
     high = highest + 0.12 * ((highest - low) or 1.0) if axis.high is None else axis.high
     return low, high, scale
-
-
-def plain_number(value: float, _place: object = None) -> str:
-    """Return a number for an axis, such as 12,000 or 0.25, without an exponent."""
-    return four_digits(value)
 
 
 def _row_name(text: str) -> str:

@@ -14,8 +14,7 @@ from compliance.report.chart_drawing import color_of, dashes
 from compliance.report.chart_svg import svg_of
 from compliance.report.palette import DARK, LIGHT, variables
 from runs.harness import HARNESS_VERSION
-from runs.numbers.numbers import shows
-from runs.wording import duration, limit_text, milliseconds, moment, per_second, printable, two_digits
+from runs.wording import duration, limit_text, milliseconds, printable, two_digits
 
 FOLDER = Path(__file__).parent
 CHARTS = "charts.js"  # script of pages with charts
@@ -43,11 +42,10 @@ def render_page(
         lstrip_blocks=True, finalize=_harmless,
     )  # fmt: skip
     environment.filters |= {
-        "number": _number, "milliseconds": milliseconds, "limit": limit_text, "moment": moment, "duration": duration,
-        "setting": _setting, "rate": per_second, "two_digits": two_digits, "svg": svg_of, "color": color_of,
+        "number": _number, "milliseconds": milliseconds, "limit": limit_text, "duration": duration,
+        "setting": _setting, "two_digits": two_digits, "svg": svg_of, "color": color_of,
         "dashes": dashes,
     }  # fmt: skip
-    environment.tests["shown_for"] = shows
     palettes = {"light": Markup(variables(LIGHT)), "dark": Markup(variables(DARK))}
     loaded = [_script((FOLDER / name).read_text()) for name in scripts]
     return environment.get_template(template).render(

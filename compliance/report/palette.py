@@ -1,4 +1,4 @@
-"""Colors of the pages and their charts, light and dark.
+"""Colors of the pages and their charts, light and dark, and the markers of systems.
 
 c1 to c5 are the colors of series: blue, vermillion, green, purple and yellow of Okabe and Ito, which people with color
 blindness can distinguish. Two colors are darker on light paper, so that the contrast is at least 3:1.
@@ -15,6 +15,7 @@ DARK = {
     "c1": "#56b4e9", "c2": "#e69f00", "c3": "#00b386", "c4": "#cc79a7", "c5": "#f0e442",
 }  # fmt: skip
 SERIES = ("c1", "c2", "c3", "c4", "c5")
+SHAPES = ("o", "s", "^", "D", "v")  # matplotlib's markers of systems or benches in one chart
 
 
 def variables(colors: dict[str, str]) -> str:

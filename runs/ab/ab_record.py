@@ -118,6 +118,10 @@ class AbRecord(_Part):
         """Wall time of all blocks, warm-ups and starts."""
         return self.other_s + sum(block.seconds for block in self.blocks)
 
+    def changes_of(self, load: int, system: int) -> list[AbChange]:
+        """Return the changes of one system at a load."""
+        return [change for change in self.changes if (change.load, change.system) == (load, system)]
+
     def queries(self, load: int, system: int) -> int:
         """Return the number of queries of one system at a load."""
         blocks = [block for block in self.blocks if block.load == load and system in block.systems]

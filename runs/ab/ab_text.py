@@ -39,9 +39,8 @@ def table(record: AbRecord, load: int, system: int) -> Iterator[str]:
     """Yield the lines of the changes of one system at one load."""
     names = record.systems[0].name, record.systems[system].name
     yield (f"{'':<{_NAME}}{names[0]:>{_VALUE}}{names[1]:>{_VALUE}}{'':<5}{'change':>8}   {'95% interval':<20} verdict")
-    for change in record.changes:
-        if (change.load, change.system) == (load, system):
-            yield _row(change, record.precision)
+    for change in record.changes_of(load, system):
+        yield _row(change, record.precision)
 
 
 def _row(change: AbChange, precision: float) -> str:
@@ -93,7 +92,7 @@ def sentences(record: AbRecord) -> list[str]:
         at = f" at {record.loads[load]}" if len(record.loads) > 1 else ""
         full = record.saturated_at(load)
         for system in range(1, len(record.systems)):
-            changes = [change for change in record.changes if (change.load, change.system) == (load, system)]
+            changes = record.changes_of(load, system)
             name, base = record.systems[system].name, record.systems[0].name
             if 0 in full or system in full:
                 texts.append(_saturated(name, base, str(record.loads[load]), 0 in full, system in full))
