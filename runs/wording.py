@@ -12,9 +12,15 @@ def milliseconds(value_ms: float) -> str:
     return f"{value_ms:,.0f}" if abs(value_ms) >= 100 else f"{value_ms:.3g}"
 
 
+def finite_limit(limit_ms: float | None) -> float | None:
+    """Return a latency limit in ms; None if it is missing, or the number of a run without limits."""
+    return None if limit_ms is None or limit_ms >= NO_LIMIT_MS else limit_ms
+
+
 def limit_text(limit_ms: float | None) -> str:
     """Return a latency limit in ms as text, or `unlimited`."""
-    return "unlimited" if limit_ms is None or limit_ms >= NO_LIMIT_MS else milliseconds(limit_ms)
+    limit_ms = finite_limit(limit_ms)
+    return "unlimited" if limit_ms is None else milliseconds(limit_ms)
 
 
 def clock(seconds: float) -> str:

@@ -19,7 +19,7 @@ from runs.errors import HarnessError
 from runs.numbers.result import RunNumbers
 from runs.record.engines.server_notes import stated_verdict
 from runs.record.manifest import Manifest
-from runs.wording import NO_LIMIT_MS, counted, milliseconds, readable_rate, shortened_list
+from runs.wording import counted, finite_limit, milliseconds, readable_rate, shortened_list
 
 MAX_LISTED = 4  # names of runs in the headline
 MAX_SECTIONS = 24  # maximum number of runs with a section; of additional runs the page shows only the name
@@ -204,8 +204,9 @@ def _shares(runs: Sequence[RunSection], measure: str) -> list[Point]:
     """Return the p99 of a latency as a share of its limit in %, for the runs that have both."""
     points = []
     for row, run in enumerate(runs):
-        value_ms, limit_ms = run.p99(measure)
-        if value_ms is not None and limit_ms is not None and limit_ms < NO_LIMIT_MS:
+        value_ms, stated_ms = run.p99(measure)
+        limit_ms = finite_limit(stated_ms)
+        if value_ms is not None and limit_ms is not None:
             text = f"{run.name}: p99 {measure.upper()} {milliseconds(value_ms)} ms of {milliseconds(limit_ms)} ms"
             points.append(Point(100 * value_ms / limit_ms, row, text))
     return points

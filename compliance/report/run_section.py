@@ -25,7 +25,7 @@ from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_request_table
-from runs.wording import NO_LIMIT_MS, counted, milliseconds, moment, precise, readable_rate
+from runs.wording import counted, finite_limit, milliseconds, moment, precise, readable_rate
 
 _MARKED = ("p99", "p90", "p50")  # percentiles to mark in a chart; the first one with enough samples is used
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p99_9", "max")
@@ -83,11 +83,6 @@ class RunSection:
         return self.result.counts.samples
 
     @property
-    def marked(self) -> str:
-        """The highest percentile of _MARKED that the run supports."""
-        return next(iter(supported(self.samples, *_MARKED)), "p50")
-
-    @property
     def main_numbers(self) -> str:
         """The rates, the latencies with their limits, or the scores, in one phrase; empty if the run has no numbers."""
         if self.scores:
@@ -98,11 +93,11 @@ class RunSection:
             return ""
         rates = [(numbers.samples_per_second, "samples/s"), (numbers.tokens_per_second, "tokens/s")]
         texts = [f"{readable_rate(rate)} {unit}" for rate, unit in rates if rate]
-        column = self.statistics.index(self.marked) if self.marked in self.statistics else 0
+        marked = _marked(self.samples)
+        column = self.statistics.index(marked) if marked in self.statistics else 0
         for row in self.latencies:
-            limit = (
-                "" if row.limit_ms is None or row.limit_ms >= NO_LIMIT_MS else f" of {milliseconds(row.limit_ms)} ms"
-            )
+            limit_ms = finite_limit(row.limit_ms)
+            limit = "" if limit_ms is None else f" of {milliseconds(limit_ms)} ms"
             if limit or row.name != "latency":
                 texts.append(f"{self.statistics[column]} {row.name} {milliseconds(row.values_ms[column])} ms{limit}")
         return ", ".join(texts)
@@ -162,6 +157,11 @@ class RunSection:
     def effective(self) -> list[SettingRow]:
         """The settings of LoadGen and of the engine."""
         return setting_rows((self.result.in_force.model_dump() | self.manifest.engine.configuration).items())
+
+
+def _marked(samples: int | None) -> str:
+    """Return the highest percentile of _MARKED that a number of samples supports."""
+    return next(iter(supported(samples, *_MARKED)), "p50")
 
 
 def _margin_text(score: Score) -> str:
@@ -297,7 +297,7 @@ def _charts(requests: RequestTable, derived: Derived | None, tokens_per_second: 
         numbers: LatencyNumbers | None = getattr(derived.numbers, f"{label.lower()}_ns")
         if numbers is not None:
             verdict = derived.early_stopping.verdicts.get(label.lower())
-            marked = next((name for name in _MARKED if shows(name, len(values_ns))), "p50")
+            marked = _marked(len(values_ns))
             charts.append(distribution(label, values_ns, marked, getattr(numbers, marked), limit_ns, verdict))
         if limit_ns is not None:
             late |= values_ns > limit_ns

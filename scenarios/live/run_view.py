@@ -5,7 +5,7 @@ from typing import Literal
 
 from runs.numbers.numbers import shows
 from runs.record.progress import Progress, is_slower
-from runs.wording import NO_LIMIT_MS, duration, per_second
+from runs.wording import duration, finite_limit, per_second
 
 EARLY_SHARE = 0.1
 NEAR_SHARE = 0.9  # share of a limit from which a latency is near the limit
@@ -188,7 +188,7 @@ def _latencies(progress: Progress) -> list[LatencyView]:
             name,
             p50_ms if has_p50 else None,
             p99_ms if has_p99 else None,
-            None if limit_ms is None or limit_ms >= NO_LIMIT_MS else limit_ms,
+            finite_limit(limit_ms),
         )
         for name, p50_ms, p99_ms, limit_ms in values_ms
     ]
