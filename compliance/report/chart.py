@@ -35,7 +35,7 @@ class Point:
     x: float
     y: float
     text: str = ""  # values with their units, shown when the reader points at it
-    label: str = ""  # text beside the mark, if there is room
+    label: str = ""  # text beside the mark, if a free place exists
     low: float | None = None  # ends of the interval of the point; for an area, the lower edge
     high: float | None = None
 

@@ -68,7 +68,7 @@ def is_inside(axes: Any, line: Line) -> bool:
 def place_labels(figure: Figure, drawn_charts: Sequence[DrawnChart]) -> None:
     """Fix the layout, and write the names of lines and the labels of marks.
 
-    A label overlaps nothing; labels without room are left out.
+    A label overlaps nothing; labels without a free place are left out.
     """
     figure.draw_without_rendering()  # computes the layout
     figure.set_layout_engine("none")

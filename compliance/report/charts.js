@@ -135,8 +135,8 @@ class Chart {
     const curves = new Map();
     for (const point of this.visible()) {
       if (point.series.curve) {
-        const known = curves.get(point.number);
-        if (!known || Math.abs(point.toX - x) < Math.abs(known.toX - x)) curves.set(point.number, point);
+        const nearest = curves.get(point.number);
+        if (!nearest || Math.abs(point.toX - x) < Math.abs(nearest.toX - x)) curves.set(point.number, point);
       } else {
         const distance = Math.hypot(point.toX - x, point.toY - y);
         if (distance <= NEAR && distance < (best?.distance ?? Infinity)) best = {...point, distance};

@@ -11,7 +11,7 @@ from runs.record.finished_run import PERFORMANCE
 
 
 def compare_loaded_set(detail: DetailLog) -> Iterator[Contradiction]:
-    """Check that LoadGen loaded as many samples as it states, each once."""
+    """Check that LoadGen loaded the number of samples that it states, each once."""
     loaded = detail.loaded_qsl_set
     more = int(detail.get("effective_samples_per_query") or 1) - 1
     if detail.scenario == "MultiStream" and 0 < more < len(loaded) and loaded[-more:] == loaded[:more]:

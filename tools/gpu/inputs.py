@@ -80,6 +80,12 @@ def large_model(stage: GpuStage) -> Inputs:
     return {"vllm": True, "model_path": str(model), "dataset_path": str(data)}
 
 
+def model_and_dataset(stage: GpuStage) -> Inputs:
+    """Return the options of a command that measures a server: the model of its tokenizer, and the prompts."""
+    inputs = large_model(stage)
+    return {name: inputs[name] for name in ("model_path", "dataset_path")}
+
+
 def engine_options(stage: GpuStage, setting: Setting, **arguments: Any) -> Inputs:
     """Return the options of a run with engine arguments; the dummy engine has none."""
     inputs = large_model(stage)

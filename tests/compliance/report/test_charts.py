@@ -66,7 +66,7 @@ def test_labels_overlap_neither_marks_nor_other_labels() -> None:
     labels = [text.get_text() for text in chart.axes.texts]
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
     assert {f"{place}/s" for place in range(5)} <= set(labels)
-    assert len(labels) < 36, "labels without room are left out"
+    assert len(labels) < 36, "labels without a free place are left out"
     places = [*chart.places(crowd), *chart.places(spread)]
     assert not [box for box in boxes for x, y in places if box.left < x < box.right and box.bottom < y < box.top]
     assert all(figure.bbox.width >= box.right for box in boxes)

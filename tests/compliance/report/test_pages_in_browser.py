@@ -69,8 +69,8 @@ def test_each_page_begins_with_its_headline_and_a_chart(
     with browser.open(pages[kind], width) as page:
         charts = page.layout()["charts"]
         headline: dict[str, Any] = page.evaluate(
-            "(() => { const one = document.querySelector('.answer'), box = one.getBoundingClientRect();"
-            " return {words: one.innerText.trim(), bottom: box.bottom}; })()"
+            "(() => { const answer = document.querySelector('.answer'), box = answer.getBoundingClientRect();"
+            " return {words: answer.innerText.trim(), bottom: box.bottom}; })()"
         )
     assert headline["words"]
     assert headline["bottom"] < 450
@@ -147,7 +147,7 @@ def test_the_points_of_a_bench_have_the_values_of_its_record(browser: Browser, p
     record = read_bench_record(pages["bench"].parent / BENCH_FILE)
     with browser.open(pages["bench"], 1400) as page:
         texts = page.evaluate(
-            "[...document.querySelectorAll('figure.chart > script')].map(one => one.textContent).join()"
+            "[...document.querySelectorAll('figure.chart > script')].map(script => script.textContent).join()"
         )
     values_ms = [run.ttft.p99 for run in record.runs if run.ttft is not None]
     assert values_ms

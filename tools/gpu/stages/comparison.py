@@ -5,7 +5,7 @@ from functools import partial
 from runs.ab.ab_record import AB_FILE, AbRecord, read_ab_record
 from runs.errors import ExitCode
 from tools.gpu.commands import run_command, words_of
-from tools.gpu.inputs import BF16, FP8, large_model
+from tools.gpu.inputs import BF16, FP8, model_and_dataset
 from tools.gpu.servers import servers
 from tools.gpu.stage import GpuStage, Skipped, Stage
 
@@ -34,8 +34,8 @@ def _with_servers(stage: GpuStage) -> None:
 
 def compare(stage: GpuStage, name: str, urls: list[str]) -> None:
     """Run `ab` and record the change of the TPOT from A to B."""
-    place, inputs = stage.new_folder(name), large_model(stage)
-    data = {key: inputs[key] for key in ("model_path", "dataset_path")} if not stage.options.dummy else {}
+    place = stage.new_folder(name)
+    data = {} if stage.options.dummy else model_and_dataset(stage)
     words = ["--backend", "openai"] if stage.options.dummy else []
     rate = REHEARSED_RATE if stage.options.dummy else RATE
     fixed = {"rates": rate, "max_time": f"{stage.options.run_s(AB_S):g}s", "output_log_dir": place}

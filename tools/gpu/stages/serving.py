@@ -12,7 +12,7 @@ from runs.errors import ExitCode
 from runs.processes.interrupts import ended
 from runs.record.layout import BENCH_FILE
 from tools.gpu.commands import EndedCommand, process_group, run_command, words_of
-from tools.gpu.inputs import OUTPUT_TOKENS, engine_options, large_model, text_prompts
+from tools.gpu.inputs import OUTPUT_TOKENS, engine_options, large_model, model_and_dataset, text_prompts
 from tools.gpu.servers import MODEL, servers
 from tools.gpu.stage import GpuStage, OutOfTimeError, Stage
 from tools.gpu.stages.settings import best_setting, offline_rate
@@ -51,12 +51,12 @@ def bench_ids(stage: GpuStage, url: str) -> None:
     if stage.options.dummy:
         _bench(stage, "serve-ids", [url, "--backend", "openai"], {})
     else:
-        _bench(stage, "serve-ids", [url], _data(stage))
+        _bench(stage, "serve-ids", [url], model_and_dataset(stage))
 
 
 def bench_text(stage: GpuStage, url: str) -> None:
     """Measure the server with text."""
-    _bench(stage, "serve-text", [url, "--backend", "openai"], {} if stage.options.dummy else _data(stage))
+    _bench(stage, "serve-text", [url, "--backend", "openai"], {} if stage.options.dummy else model_and_dataset(stage))
 
 
 def bench_engine(stage: GpuStage) -> None:
@@ -65,11 +65,6 @@ def bench_engine(stage: GpuStage) -> None:
     if stage.options.dummy:
         del inputs["dataset_path"]  # its IDs are not those of the dummy engine's tokenizer
     _bench(stage, "serve-engine", [], inputs)
-
-
-def _data(stage: GpuStage) -> dict[str, Any]:
-    inputs = large_model(stage)
-    return {name: inputs[name] for name in ("model_path", "dataset_path")}
 
 
 def _bench(stage: GpuStage, name: str, words: list[str], options: dict[str, Any]) -> None:
