@@ -15,6 +15,7 @@ from compliance.judge.record import record
 from compliance.judge.verdict import Finding, Verdict
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, SetupError
+from runs.loadgen.defaults import PERFORMANCE_MODE as PERFORMANCE_MODE  # for audits, also of other packages
 
 if TYPE_CHECKING:  # not imported at start-up
     from compliance.audits.run_artifacts import RunArtifacts

@@ -5,12 +5,11 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from compliance.audits.base import PERFORMANCE, AuditResult, AuditTest, RunSpec, requested_count
+from compliance.audits.base import PERFORMANCE, PERFORMANCE_MODE, AuditResult, AuditTest, RunSpec, requested_count
 from compliance.audits.options import AuditOptions, AuditRequest, Logs, Share, audit_field
 from compliance.judge.verdict import Finding
 from runs.benchmark import Mode
 from runs.errors import ExecutionError, InputError
-from runs.loadgen.defaults import PERFORMANCE_MODE
 
 if TYPE_CHECKING:
     from compliance.audits.logged_tokens import Ids

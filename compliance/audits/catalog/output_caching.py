@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from compliance.audits.base import (
     EARLIER_VERSION,
+    PERFORMANCE_MODE,
     AuditResult,
     AuditTest,
     NoVerdictError,
@@ -35,7 +36,6 @@ from compliance.judge.rule import AUDIT_AGAIN, OURS, decides
 from compliance.judge.verdict import Finding, compared
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.loadgen.defaults import PERFORMANCE_MODE
 from runs.record.engines.server_facts import prompt_reuse
 from runs.wording import counted
 

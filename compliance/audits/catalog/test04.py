@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compliance.audits.base import AuditResult, AuditTest, RunSpec
+from compliance.audits.base import PERFORMANCE_MODE, AuditResult, AuditTest, RunSpec
 from compliance.audits.options import AuditOptions, AuditRequest
 from runs.errors import InputError, SetupError
 from runs.files.reading import read_record
-from runs.loadgen.defaults import PERFORMANCE_MODE
 
 if TYPE_CHECKING:
     from compliance.audits.run_artifacts import RunArtifacts

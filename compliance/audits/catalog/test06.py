@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from compliance.audits.base import PERFORMANCE, AuditResult, AuditTest, RunSpec
+from compliance.audits.base import PERFORMANCE, PERFORMANCE_MODE, AuditResult, AuditTest, RunSpec
 from compliance.audits.options import AuditOptions, AuditRequest
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
-from runs.loadgen.defaults import PERFORMANCE_MODE
 
 if TYPE_CHECKING:
     from compliance.audits.run_artifacts import RunArtifacts
